@@ -30,12 +30,12 @@ from bus.contract import Bus, Message, Record
 from bus.sqlite import SqliteBus
 from bus.sqlite_file import INSERT, encode
 from gateway.app import make_app
-from gateway.asking import Gateway
 from gateway.branches import Branches
 from gateway.cells import Cells
 from gateway.limits import Limits
 from gateway.log import ServedLog
 from gateway.past import Past
+from gateway.request_context import Gateway
 from gateway.subjects import LocalToken, Role
 from gateway.verifying import Verifying
 from schemas.journal import JournalEntry, chain, decode_entry, encode_entry

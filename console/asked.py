@@ -1,8 +1,8 @@
 """What `tidegate submit` was asked for: words, a file or flags become one submission."""
 
-import difflib
 import hashlib
 import secrets
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -11,15 +11,15 @@ from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
-from console.jobfile import ENDINGS, SHORT, read_fields, spelled_out
 from console.output import fail
 from console.packing import Packed, packed
-from explain.moments import seconds_of
+from explain import job_file
 from explain.rows import NodeRow
 from schemas.events import JobSubmitted
 from schemas.parse import first_error
-from schemas.programs import Program
 
+#: What the name of a job's file ends in.
+ENDINGS = (".json", ".yaml", ".yml")
 #: The most that a field of sizes takes.
 GPUS_MAX = 65_536
 #: The model of a job that was given none: it has no kin to learn its length from.
@@ -166,46 +166,29 @@ def _guess(fields: dict[str, Any]) -> None:
 
 def from_file(name: str) -> dict[str, Any]:
     """Read the fields that a file, or standard input (`-`), says; `deadline` as it is written."""
-    raw = read_fields(name)
-    ours, theirs = JobSubmitted.model_fields.keys(), Program.model_fields.keys()
-    program = raw.get("program")
-    inner = set(program) if isinstance(program, dict) else set()
-    unknown = [
-        *sorted(raw.keys() - ours - set(SHORT)),
-        *(f"program.{key}" for key in sorted(inner - theirs)),
-    ]
-    if unknown:
-        known = [*ours, *SHORT, *(f"program.{key}" for key in theirs)]
-        _unknown(name, unknown[0], known)
-    return spelled_out(name, raw)
-
-
-def _unknown(name: str, field: str, known: list[str]) -> NoReturn:
-    # What is said on the wrong level is near, too.
-    last = {one.rpartition(".")[2]: one for one in reversed(known)}
-    near = difflib.get_close_matches(field.rpartition(".")[2], last, n=1)
-    meant = f"did you mean {last[near[0]]}? " if near else ""
-    fail(f"{name}: {field!r} is no field of a job; {meant}docs/jobs.md has a whole file.")
+    try:
+        value = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        fields = job_file.read(value, is_yaml=name.endswith(ENDINGS[1:]))
+    except OSError as error:
+        fail(f"{name}: {error.strerror or error}; name a JSON or YAML file, or - for JSON.")
+    except job_file.WrongFile as error:
+        fail(f"{name}: {error}")
+    program = fields.get("program")
+    if isinstance(program, dict) and "argv" not in program:
+        fail(f"{name}: command: is missing; it is what the workers run.")
+    return fields
 
 
 def sizes_of(text: str) -> tuple[int, int]:
     """Read a size, or the smallest and the largest: `4`, `1..8`."""
-    low, dots, high = text.partition("..")
     try:
-        sizes = _count(low), _count(high if dots else low)
-    except ValueError:
-        fail(f"--gpus: {text!r} is no size; write 4, or 1..8 for any size from 1 to 8.")
+        sizes = job_file.sizes_of(text)
+    except ValueError as error:
+        fail(f"--gpus: {error}")
     for size in sizes:
         if not 1 <= size <= GPUS_MAX:
             fail(f"--gpus: {size} is out of range; sizes go from 1 to {GPUS_MAX}.")
     return sizes
-
-
-def _count(text: str) -> int:
-    # `int` would take more forms, of any length.
-    if not (text.isascii() and text.isdigit() and len(text) < 8):
-        raise ValueError(text)
-    return int(text)
 
 
 def rates_of(text: str) -> list[dict[str, float]]:
@@ -214,18 +197,18 @@ def rates_of(text: str) -> list[dict[str, float]]:
     for part in text.split(","):
         size, _, rate = part.partition("=")
         try:
-            points.append({"gpus": _count(size.strip()), "samples_per_s": float(rate)})
+            points.append({"gpus": job_file.count_of(size.strip()), "samples_per_s": float(rate)})
         except ValueError:
             fail(f"--rate: {part!r} is no rate; write GPUs=samples per second, as in 1=120,2=220.")
     return sorted(points, key=lambda point: point["gpus"])
 
 
-def deadline_s_of(text: str, where: str = "--deadline") -> float:
+def deadline_s_of(text: str, where: str) -> float:
     """Read in how many seconds from now it must be done."""
     try:
-        return seconds_of(text)
+        return job_file.after_s(text, where)
     except ValueError as error:
-        fail(f"{where}: {error}; write 90m, 2h or 1h30m, counted from now.")
+        fail(f"{error}")
 
 
 def complete(fields: dict[str, Any], key: str | None = None) -> None:

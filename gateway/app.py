@@ -17,12 +17,12 @@ from gateway import (
     routes_reclaims,
     routes_requests,
 )
-from gateway.asking import Gateway
 from gateway.guard import LOOPBACK_HOSTS, Guard
-from gateway.models import ProblemDocument, RequestBody
+from gateway.models import JobFileBody, ProblemDocument, RequestBody
 from gateway.models_branches import BranchBody
 from gateway.pages import add_pages, lost, page
 from gateway.problems import MEDIA_TYPE, Problem, response
+from gateway.request_context import Gateway
 from gateway.signing_in import add_signing_in
 
 API = "/api/v1"
@@ -132,9 +132,9 @@ def _described(document: dict[str, Any]) -> dict[str, Any]:
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas["ProblemDocument"] = ProblemDocument.model_json_schema(mode="serialization")
     # The routes read these bodies themselves, so FastAPI does not know their models.
-    for model in (RequestBody, BranchBody):
+    for model in (RequestBody, JobFileBody, BranchBody):
         body = model.model_json_schema(ref_template="#/components/schemas/{model}")
-        schemas |= body.pop("$defs") | {model.__name__: body}
+        schemas |= body.pop("$defs", {}) | {model.__name__: body}
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     for path in document["paths"].values():

@@ -3,16 +3,18 @@
 import asyncio
 from asyncio import FIRST_COMPLETED
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import Request
+from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
 from gateway.problems import ENDS, Problem
 from schemas import requests
-from schemas.parse import Rejected, parse_object, repeated_key, shown
+from schemas.parse import Rejected, first_error, parse_object, repeated_key, shown
 from schemas.values import MAX_MESSAGE_BYTES
 
+_Model = TypeVar("_Model", bound=BaseModel)
 #: A message has an envelope and who asks beside what is asked for.
 BODY_MAX_BYTES = MAX_MESSAGE_BYTES - 16 * 1024
 #: How long a body may take to come, in seconds: who sends none holds no connection open.
@@ -65,6 +67,28 @@ async def read_json(request: Request) -> dict[str, Any]:
                       parameter=wrong.field or None)  # fmt: skip
     assert isinstance(found, dict)
     return found
+
+
+def documented(name: str) -> dict[str, Any]:
+    """Say in the API's document what a body is that a route reads itself."""
+    schema = {"$ref": f"#/components/schemas/{name}"}
+    content = {"application/json": {"schema": schema}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def fitting(model: type[_Model], found: dict[str, Any]) -> _Model:
+    """Make a body's model of it.
+
+    Raises:
+        Problem: 422, a field is wrong.
+    """
+    try:
+        return model.model_validate(found)
+    except ValidationError as error:
+        wrong = first_error(error)
+        raise Problem(
+            422, f"{wrong.field}: {wrong.reason}", parameter=wrong.field or None
+        ) from None
 
 
 def _checked(found: dict[str, Any]) -> Body:

@@ -1,4 +1,4 @@
-"""Branches that people ask the gateway for, and forecasts of jobs; kept for a while, never stored.
+"""Branches that people ask the gateway for; kept for a while, never stored.
 
 All of it ends with the gateway. Who may see a branch is who asked for it, and who sees everything.
 """
@@ -13,34 +13,29 @@ from pathlib import Path
 from typing import Any
 
 from bus.contract import Bus
-from gateway import work
+from gateway import branch_runs
 from gateway.assignment import Assignment, ProcessLimits
 from gateway.branch_folder import BranchFolder
+from gateway.branch_runs import BranchSpec, Journal
+from gateway.computation_queue import Computation, ComputationQueue
 from gateway.feed import Feed
+from gateway.forecasts import CPU_S, Forecasts
 from gateway.models_branches import BranchBody, ChangeBody
-from gateway.past import Moment, guarded
+from gateway.past import guarded
 from gateway.problems import Problem, later, used_before
 from gateway.subjects import Sight, Subject
-from gateway.work import BranchSpec, Journal
-from gateway.workshop import Computation, ComputationQueue
 from scheduler.core.state import ClusterState
-from scheduler.core.transitions import TERMINAL
 from schemas.requests import ReadLog, SubmitJob
 from simulator.branch.change import Change
 from simulator.branch.origin import BranchError
 
 #: What a branch is called where it is asked for as a cell, with its id.
 BRANCH = "branch-"
-#: Branches that are kept, and forecasts; of more, the oldest that is over goes.
+#: Branches that are kept; of more, the oldest that is over goes.
 KEPT_MOST = 20
-FORECASTS_MOST = 50
-#: Seconds of a processor for each run.
-CPU_S = 60
 #: A process reads at least so many entries before the one that it branches at: how agents work is
 #: measured on them.
 _LEARNS_FROM = 20_000
-#: A forecast of now is as good as one of the newest entry for so long, in seconds.
-_FRESH_S = 60.0
 
 
 @dataclass(slots=True)
@@ -92,54 +87,15 @@ class KeptBranch:
         }
 
 
-@dataclass(slots=True)
-class Forecast:
-    """A forecast of all jobs of a state."""
-
-    entry: int
-    now_s: float
-    runs: int
-    #: Jobs that had not ended, and whether they had GPUs.
-    jobs: dict[str, bool]
-    computation: Computation
-    asked_s: float  #: By the clock of the gateway.
-
-    def of(self, job: str) -> dict[str, Any]:
-        """Say of a job when it starts and ends."""
-        starts, ends = (self._range(name, job) for name in ("starts", "ends"))
-        return {
-            "entry": self.entry,
-            "now_s": self.now_s,
-            "starts": None if self.jobs[job] else starts,
-            "ends": ends,
-            "took_s": self.computation.took_s,
-        }
-
-    def _range(self, name: str, job: str) -> dict[str, Any]:
-        least_s, most_s, none = self.computation.result[name].get(job, (None, None, self.runs))
-        return {"least_s": least_s, "most_s": most_s, "none": none}
-
-    def answers(self, moment: Moment, job: str, now_s: float) -> bool:
-        """Whether it answers a question of a moment: of now, it may be a little old."""
-        if self.computation.state in ("failed", "ended") and self.asked_s < now_s - _FRESH_S:
-            return False  # perhaps it goes better now
-        if self.entry == moment.entry:
-            return True
-        fresh = not self.computation.is_over or self.asked_s > now_s - _FRESH_S
-        return not moment.pinned and fresh and job in self.jobs
-
-
 class Branches:
-    """The branches and forecasts of a gateway."""
+    """The branches of a gateway, and its forecasts, which are computed in turn with them."""
 
     def __init__(self, open_cell: Callable[[str], Bus], at_once: int | None = None) -> None:
         """Begin with none; `open_cell` opens a cell of the log, in another process, too."""
         self._open_cell = open_cell
         self._queue = ComputationQueue(at_once)
-        #: So long an answer waits for a forecast, in seconds: most small cells need no more.
-        self.patience_s = 1.0
+        self.forecasts = Forecasts(self._queue, self._journal)
         self._kept: OrderedDict[str, KeptBranch] = OrderedDict()
-        self._forecasts: OrderedDict[tuple[Any, ...], Forecast] = OrderedDict()
         self._folder: BranchFolder | None = None
         #: Told the name of each branch that is forgotten, as a cell.
         self.forgotten: Callable[[str], None] = lambda _: None
@@ -150,8 +106,6 @@ class Branches:
         self._kept.clear()
         if self._folder is not None:
             await asyncio.to_thread(self._folder.remove)
-
-    # --- branches ---------------------------------------------------------------------------
 
     def begun(
         self, feed: Feed, who: Subject, body: BranchBody, key: str | None
@@ -198,7 +152,7 @@ class Branches:
         change, tail = change_of(body.change), folder / f"{name}.tail"
         spec = BranchSpec(entry, body.hours, body.runs, change, feed.log.name, tail)
         assignment = Assignment(
-            work.run_branch, (journal, spec), ProcessLimits(cpu_s=CPU_S * body.runs)
+            branch_runs.run_branch, (journal, spec), ProcessLimits(cpu_s=CPU_S * body.runs)
         )
         computation = self._queue.put(Computation(who.name, assignment))
         replays = feed.index.first == 0
@@ -271,7 +225,7 @@ class Branches:
         draft.unlink(missing_ok=True)
         journal = Journal(self._open_cell, kept.cell, kept.journal.origin_s)
         assignment = Assignment(
-            work.save_branch, (journal, kept.entry, kept.tail, draft), ProcessLimits()
+            branch_runs.save_branch, (journal, kept.entry, kept.tail, draft), ProcessLimits()
         )
         saving = self._queue.put(Computation(f"log of {who.name}", assignment))
         await saving.over()
@@ -288,43 +242,6 @@ class Branches:
         self.forgotten(f"{BRANCH}{kept.id}")
         if not kept.saving.locked():  # else whoever makes its log does, once no process needs them
             _remove_files(kept)
-
-    # --- forecasts --------------------------------------------------------------------------
-
-    async def forecast(
-        self, feed: Feed, who: Subject, moment: Moment, job: str, hours: float, runs: int,
-        now_s: float,
-    ) -> Forecast:  # fmt: skip
-        """Give a forecast of all jobs of a moment, which may still be under way.
-
-        Raises:
-            Problem: 429, who asks has as many computations as it may.
-        """
-        of = (feed.cell, feed.generation, hours, runs)
-        for key, found in reversed(self._forecasts.items()):
-            if key[:-1] == of and found.answers(moment, job, now_s):
-                return found
-        state, entry = moment.state, moment.state.number - 1
-        jobs = {
-            one.id: bool(one.allocation) for one in state.jobs.values() if one.state not in TERMINAL
-        }
-        state_s = state.now_s
-        journal = await self._journal(feed, entry)
-        assignment = Assignment(
-            work.run_forecast, (journal, entry, hours, runs), ProcessLimits(cpu_s=CPU_S * runs)
-        )
-        computation = self._queue.put(Computation(who.name, assignment))
-        made = Forecast(entry, state_s, runs, jobs, computation, now_s)
-        self._forecasts.pop((*of, entry), None)
-        self._forecasts[*of, entry] = made
-        while len(self._forecasts) > FORECASTS_MOST:
-            over = [key for key, one in self._forecasts.items() if one.computation.is_over]
-            if not over:
-                break
-            del self._forecasts[over[0]]
-        return made
-
-    # --- both -------------------------------------------------------------------------------
 
     async def _journal(self, feed: Feed, entry: int) -> Journal:
         """Say where in the journal a process begins to read that is to branch at an entry."""
@@ -380,15 +297,15 @@ def check(change: Change, state: ClusterState) -> None:
         Problem: 409, nobody leads yet; 422, and which field is wrong.
     """
     if not state.leader.policy:
-        raise nobody_leads()
+        raise before_any_leader()
     try:
         change.check(state)
     except BranchError as error:
-        name = work.field_of(error)
+        name = branch_runs.field_of(error)
         raise Problem(422, f"{name}: {error.reason}", parameter=name) from error
 
 
-def nobody_leads() -> Problem:
+def before_any_leader() -> Problem:
     """Refuse an entry from which nobody could decide anything."""
     return Problem(
         409,

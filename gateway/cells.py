@@ -6,14 +6,11 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-import orjson
-
 from bus.clock import Clock
 from bus.contract import BusError
 from bus.sqlite import SqliteBus
 from explain.reading import CELL
 from gateway.feed import Feed
-from gateway.leading import OF_BRANCH
 from gateway.log import ServedLog
 from gateway.problems import Problem, later
 from scheduler.core.transitions import InvalidTransition
@@ -152,7 +149,6 @@ class Cells:
         clock = self.clock
         log = ServedLog(name, lambda: SqliteBus.open_readonly(path, clock), path, path.parent)
         feed = self.branches[name] = Feed(log, cell, keep_index=False, name=name)
-        feed.leading.nobody = OF_BRANCH
         self._reading[name] = asyncio.create_task(_read_through(feed))
 
     def drop(self, name: str) -> None:
@@ -170,8 +166,7 @@ class Cells:
     def _tell(self) -> None:
         """Wake those who wait, where something is new."""
         for cell, feed in self.feeds.items():
-            problem = feed.problem or self.problem
-            now = (feed.generation, feed.entries, problem, feed.leading.nobody)
+            now = (self.problem, *feed.told_by)
             if self._told.get(cell) != now:
                 self._told[cell] = now
                 self._changed.pop(cell, asyncio.Event()).set()
@@ -257,15 +252,13 @@ async def _let_go(reading: asyncio.Task[None], feed: Feed) -> None:
     await feed.log.close()
 
 
-def head(feed: Feed) -> bytes:
-    """Say where a cell is, as an event's data."""
-    state = None if feed.live is None else feed.live.state
-    return orjson.dumps(
-        {
-            "cell": feed.name,
-            "entry": feed.entries - 1 if feed.entries else None,
-            "now_s": None if state is None else state.now_s,
-            "problem": feed.problem or None,
-            "nobody_leads": feed.leading.nobody or None,
-        }
-    )
+def facts(feed: Feed) -> dict[str, object]:
+    """Say where a cell is, and whether it goes on: what the stream tells of it."""
+    return {
+        "cell": feed.name,
+        "entry": feed.entries - 1 if feed.entries else None,
+        "now_s": None if feed.live is None else feed.live.state.now_s,
+        "problem": feed.problem or None,
+        "nobody_leads": feed.nobody or None,
+        "closed": feed.closed or None,
+    }

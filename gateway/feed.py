@@ -11,6 +11,7 @@ from pathlib import Path
 import orjson
 
 from bus.contract import Record, Unreadable
+from explain.answer import Reading
 from explain.metrics import samples_in
 from explain.reading import entries
 from gateway import sidecar
@@ -131,11 +132,34 @@ class Feed:
         self.generation = 0  #: Grows when the log turns out to be another one.
         self.problem = ""  #: Why the cell cannot be read now.
         self.meter = Meter()  #: What its nodes measured last.
-        self.leading = Leading()  #: Whether anybody decides.
+        self.leading = Leading()  #: Whether a scheduler speaks; `nobody` says what comes of it.
         self._keeps = keep_index
         self._past: Fold | None = None  #: The state with which the index catches up.
         self._begun = self._failed = False
         self._notice = ""
+
+    def reading(self, state: ClusterState) -> Reading:
+        """Give a state as `explain` reads it."""
+        return Reading(self.name, state, self.origin_s, state.now_s, state.now_s)
+
+    @property
+    def closed(self) -> str:
+        """Why nothing can be asked of it, whoever asks; empty where it can."""
+        if self.name != self.cell:
+            return "this is a branch, with which nobody goes on"
+        if self.live is not None and self.reading(self.live.state).virtual:
+            return "this log is the record of a simulation, with which nobody goes on"
+        return ""
+
+    @property
+    def nobody(self) -> str:
+        """Why nobody decides in it now, and what to do; empty while somebody does, or may."""
+        return self.closed or self.leading.nobody
+
+    @property
+    def told_by(self) -> tuple[object, ...]:
+        """All that changes what is told of it: who follows it waits for another."""
+        return self.generation, self.entries, self.problem, self.nobody
 
     @property
     def notice(self) -> str:

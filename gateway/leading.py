@@ -16,7 +16,6 @@ from schemas.topics import CELLS, JOURNAL
 SILENT_S = 180.0
 #: How often it is looked, in seconds.
 _APART_S = 1.0
-OF_BRANCH = "this is a branch, with which nobody goes on"
 
 
 class Leading:
@@ -65,8 +64,6 @@ class Leading:
         record = await bus.latest(CELLS.name, cell)
         said_s = 0.0 if record is None else record.time_s
         reading = Reading(cell, state, origin_s, max(said_s, state.now_s), max(said_s, state.now_s))
-        if reading.virtual:
-            return "this log is the record of a simulation, with which nobody goes on"
         word = None if record is None or record.value is None else decode_cell(record.value)
         starts = "`tidegate scheduler` starts one"
         if is_demo(origin_s or said_s) and log.path is not None:

@@ -351,6 +351,23 @@ class RequestBody(BaseModel):
     )
 
 
+class JobFileBody(BaseModel):
+    """The file of a job, as it is written."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str = Field(description="JSON, if it begins with a brace; else YAML.")
+
+
+class JobFileAnswer(BaseModel):
+    """What a job's file says, under the names that `job.submit` has."""
+
+    fields: dict[str, Any] = Field(description="Those of `spec` that it says; others are missing.")
+    deadline_after_s: float | None = Field(
+        description="Its `deadline`, in seconds from the moment of submission."
+    )
+
+
 class RequestAnswer(BaseModel):
     """A request, and what came of it so far."""
 

@@ -14,12 +14,12 @@ from fastapi import FastAPI
 from bus.clock import SystemClock
 from bus.memory import MemoryBus
 from gateway.app import make_app
-from gateway.asking import Gateway
 from gateway.branches import Branches
 from gateway.cells import Cells
 from gateway.limits import Limits
 from gateway.log import ServedLog
 from gateway.past import Past
+from gateway.request_context import Gateway
 from gateway.subjects import LocalToken, Role
 from gateway.verifying import Verifying
 from schemas.pages import keep

@@ -15,11 +15,10 @@ from gateway.feed import Feed
 from gateway.mailbox import Mailbox
 from gateway.outbox import Outbox, Undelivered
 from gateway.outcomes import Outcome
-from gateway.past import Moment, guarded
+from gateway.past import guarded
 from gateway.problems import Problem, later
 from gateway.sight import TAKEN
 from gateway.subjects import Sight, Subject
-from gateway.views import reading_of
 from scheduler.core.rights import forbidden
 from scheduler.core.trial import refused
 from schemas.codec import verb_left_out
@@ -112,11 +111,10 @@ class Desk:
     async def _log_s(self, feed: Feed) -> float | None:
         assert feed.live is not None
         state = feed.live.state
-        reading = reading_of(Moment(feed, state, feed.entries, pinned=False))
-        if (closed := closed_to_requests(feed)) is not None:
-            raise Problem(409, f"{closed}; ask the gateway of a log that a scheduler works on")
+        if feed.closed:
+            raise Problem(409, f"{feed.closed}; ask the gateway of a log that a scheduler works on")
         if state.number:
-            return float(state.now_s) if reading.simulated else None
+            return float(state.now_s) if feed.reading(state).simulated else None
         # Before the first decision the records tell.
         found_s = await guarded(feed, lambda: newest(feed.log.bus, TOPICS))
         return found_s if is_demo(found_s) else None
@@ -175,14 +173,6 @@ class Desk:
         for outbox in (self.outbox, *self.others.values()):
             if outbox is not None:
                 await outbox.close()
-
-
-def closed_to_requests(feed: Feed) -> str | None:
-    """Say why nothing can be asked of a cell, whoever asks; None where it can."""
-    state = None if feed.live is None else feed.live.state
-    if state is None or not reading_of(Moment(feed, state, feed.entries, pinned=False)).virtual:
-        return None
-    return "this log is the record of a simulation, with which nobody goes on"
 
 
 def preview(feed: Feed, asked: Request) -> Outcome:

@@ -1,6 +1,6 @@
 """The routes of `/api/v1` that answer about states: what they take, and in which form they answer.
 
-Each goes: moment, then rows, then the answer with its marks (`gateway.asking`).
+Each goes: moment, then rows, then the answer with its marks (`gateway.request_context`).
 """
 
 from dataclasses import fields
@@ -20,13 +20,21 @@ from explain.rows import jobs_table, loans_table, nodes_of, nodes_table
 from explain.spans import stays_of
 from explain.tide import tide_of
 from explain.turns import positions
-from gateway import cursors, models, telling, views
+from gateway import cursors, journal_queries, models, views
 from gateway.about import SLOT_S
-from gateway.asking import At, CursorText, JobId, Limit, known_parameters, moment_of, tagged
 from gateway.fleet import measured_at
 from gateway.foreseen import forecast_of
 from gateway.past import Moment, guarded
 from gateway.problems import Problem
+from gateway.request_context import (
+    At,
+    CursorText,
+    JobId,
+    Limit,
+    known_parameters,
+    moment_of,
+    tagged,
+)
 from gateway.sight import WHOSE
 from gateway.subjects import Sight, Subject
 from scheduler.core.transitions import JobState, NodeState
@@ -178,7 +186,7 @@ async def jobs(
             found = chosen(moment)
         names = found[begin : begin + limit]
         rows = [moment.state.jobs[name] for name in names]
-        return len(found), names, await telling.failures(moment.feed, rows, moment.entries)
+        return len(found), names, await journal_queries.failures(moment.feed, rows, moment.entries)
 
     moment, gathered = await at.settled(gather, None if page is None else page.entries)
     total, names, failed = gathered
@@ -208,13 +216,13 @@ async def job(job: JobId, at: At) -> Response:
     async def gather(moment: Moment) -> dict[str, str]:
         name = at.view(moment).named(job)
         known = None if name is None else moment.state.jobs.get(name)
-        return await telling.failures(moment.feed, [known] if known else [], moment.entries)
+        return await journal_queries.failures(moment.feed, [known] if known else [], moment.entries)
 
     moment, failed = await at.settled(gather)
     name = at.view(moment).named(job)
     known = None if name is None else moment.state.jobs.get(name)
     if known is None:
-        raise telling.no_job(at, moment, job)
+        raise journal_queries.no_job(at, moment, job)
     (row,) = jobs_table(views.reading_of(moment), [known], failed).jobs
     return at.answer(moment, {**views.framed(moment), "job": row})
 
@@ -242,7 +250,7 @@ async def why(
     ] = None,
 ) -> Response:
     """Explain a job, as `tidegate why JOB --json` does: what it waits for, or why it was moved."""
-    moment, answer = await telling.why(at, job)
+    moment, answer = await journal_queries.why(at, job)
     document = why_document(answer)
     if text is not None:
         if at.here.lay_out is None:
@@ -259,14 +267,14 @@ async def why(
 @router.get("/jobs/{job}/story", response_model=models.StoryAnswer)
 async def story(job: JobId, at: At) -> Response:
     """Give what happened to a job, each event with its entry and the reason behind it."""
-    moment, events = await telling.story(at, job)
+    moment, events = await journal_queries.story(at, job)
     return at.answer(moment, {**views.framed(moment), "job": job, "events": events}, own=job)
 
 
 @router.get("/jobs/{job}/stays", response_model=models.StaysAnswer)
 async def stays(job: JobId, at: At) -> Response:
     """Give where a job ran, when and how large."""
-    moment, found = await telling.told(at, job)
+    moment, found = await journal_queries.told(at, job)
     document = {**views.framed(moment), "job": job, "stays": list(stays_of(found[0]))}
     return at.answer(moment, document, own=job)
 
@@ -279,7 +287,7 @@ async def loan_history(
     ] = False,
 ) -> Response:
     """List every loan: when it began, was called back and was back, and how late that was."""
-    moment, loans = await at.settled(telling.loan_history)
+    moment, loans = await at.settled(journal_queries.loan_history)
     shown = [one for one in loans if one.late_s > 0.0 or not late]
     return at.answer(moment, {**views.framed(moment), "loans": shown})
 
@@ -291,7 +299,7 @@ async def curves(
     points: Annotated[int, Query(description="Of each curve, at most.", ge=2, le=POINTS)] = POINTS,
 ) -> Response:
     """Give what a job reported of itself over time, such as its loss."""
-    moment, found = await telling.samples(at, job, points)
+    moment, found = await journal_queries.samples(at, job, points)
     complete = moment.feed.index.entries >= moment.entries
     document = {"job": job, "complete": complete, "curves": curves_of(found, points)}
     return at.answer(moment, {**views.framed(moment), **document}, lasts=complete, own=job)

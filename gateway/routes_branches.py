@@ -6,10 +6,16 @@ from typing import Annotated, Any, BinaryIO
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import ValidationError
 
-from gateway import models_branches as models, telling
-from gateway.asking import (
+from gateway import journal_queries, models_branches as models
+from gateway.body import documented, fitting, read_json
+from gateway.branches import KeptBranch, before_any_leader, change_of, check
+from gateway.feed import Feed
+from gateway.models_branches import HOURS_LEAST, HOURS_MOST, RUNS_MOST, BranchBody
+from gateway.past import held
+from gateway.posting import NAME
+from gateway.problems import ENDS, Problem, later
+from gateway.request_context import (
     At,
     CellName,
     Gateway,
@@ -20,16 +26,8 @@ from gateway.asking import (
     plain,
     tagged,
 )
-from gateway.body import read_json
-from gateway.branches import KeptBranch, change_of, check, nobody_leads
-from gateway.feed import Feed
-from gateway.models_branches import HOURS_LEAST, HOURS_MOST, RUNS_MOST, BranchBody
-from gateway.past import held
-from gateway.posting import NAME
-from gateway.problems import ENDS, Problem, later
 from gateway.subjects import Sight, Subject
 from scheduler.core.transitions import TERMINAL
-from schemas.parse import first_error
 
 router = APIRouter(dependencies=[Depends(known_parameters)])
 _PIECE_BYTES = 64 * 1024
@@ -41,12 +39,6 @@ Key = Annotated[
         pattern=NAME,
     ),
 ]
-_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/BranchBody"}}},
-    }
-}
 _CANNOT: dict[int | str, dict[str, Any]] = {409: {"description": "It cannot be branched there."}}
 _COMING: dict[int | str, dict[str, Any]] = {
     202: {"model": models.ForecastComing, "description": "It is being worked out."},
@@ -62,7 +54,7 @@ _LOG: dict[int | str, dict[str, Any]] = {
     "/branches",
     status_code=202,
     response_model=models.BranchAnswer,
-    openapi_extra=_BODY,
+    openapi_extra=documented("BranchBody"),
     responses=_CANNOT,
 )
 async def begin_branch(
@@ -74,7 +66,7 @@ async def begin_branch(
     log. One of yours runs at a time, others wait. What is kept ends with the gateway.
     """
     _may_branch(who)
-    body = _body(await read_json(request))
+    body = fitting(BranchBody, await read_json(request))
     feed = here.cells.live(cell)
     kept = here.branches.begun(feed, who, body, idempotency_key)
     if kept is None:
@@ -92,7 +84,7 @@ async def _begun(
         await here.cells.reach(feed, body.entry + 1)
     entry = feed.entries - 1 if body.entry is None else body.entry
     if not feed.entries:
-        raise nobody_leads()
+        raise before_any_leader()
     held(feed, "entry", entry)
     with here.limits.seek(who.name):
         state = await here.past.state(feed, entry + 1)
@@ -107,16 +99,6 @@ def _may_branch(who: Subject) -> None:
             "a branch decides on the jobs of all tenants and tells what comes of them, so it is "
             "not for who sees only its own; GET /api/v1/jobs/ID/forecast says when yours will end",
         )
-
-
-def _body(found: dict[str, Any]) -> BranchBody:
-    try:
-        return BranchBody.model_validate(found)
-    except ValidationError as error:
-        wrong = first_error(error)
-        raise Problem(
-            422, f"{wrong.field}: {wrong.reason}", parameter=wrong.field or None
-        ) from None
 
 
 @router.get("/branches", response_model=models.BranchesAnswer)
@@ -184,19 +166,19 @@ async def forecast(
                       "will end")  # fmt: skip
     known = None if name is None else state.jobs.get(name)
     if known is None:
-        raise telling.no_job(at, moment, job)
+        raise journal_queries.no_job(at, moment, job)
     if moment.entry is None or not state.leader.policy:
-        raise nobody_leads()
+        raise before_any_leader()
     frame = {"cell": feed.cell, "origin_s": feed.origin_s, "job": job, "runs": runs,
              "hours": hours}  # fmt: skip
     if known.state in TERMINAL:
         document = {**frame, "entry": moment.entry, "now_s": state.now_s, "starts": None,
                     "ends": None, "took_s": 0.0}  # fmt: skip
         return tagged(at.request, at.who, feed.cell, str(moment.entry), document, kept=False)
-    found = await at.here.branches.forecast(
+    found = await at.here.branches.forecasts.ask(
         feed, at.who, moment, known.id, hours, runs, at.here.clock.now_s()
     )
-    if not await found.computation.over(at.here.branches.patience_s):
+    if not await found.computation.over(at.here.branches.forecasts.patience_s):
         coming = plain({"cell": feed.cell, "entry": found.entry, "job": job,
                         "done": found.computation.done})  # fmt: skip
         coming.status_code = 202

@@ -6,7 +6,9 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from gateway import cursors, models_fleet as models, views
 from gateway.agents import agent_rows, agents_of, leaders as leaders_of
-from gateway.asking import (
+from gateway.fleet import fleet_of, measured_at
+from gateway.past import Moment
+from gateway.request_context import (
     At,
     CellName,
     CursorText,
@@ -16,8 +18,6 @@ from gateway.asking import (
     plain,
     tagged,
 )
-from gateway.fleet import fleet_of, measured_at
-from gateway.past import Moment
 
 router = APIRouter(dependencies=[Depends(known_parameters)])
 

@@ -8,8 +8,24 @@ import orjson
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from gateway import cursors, drawing, models, models_health, telling, views
-from gateway.asking import (
+from gateway import cursors, drawing, journal_queries, models, models_health, views
+from gateway.cells import OPENING, facts
+from gateway.feed import Feed
+from gateway.identities import Identities
+from gateway.journal_queries import decisions as told_decisions
+from gateway.limits import (
+    READS_BURST,
+    READS_PER_S,
+    SEEKS_AT_ONCE,
+    STREAMS_EACH,
+    WAITS_EACH,
+    WRITES_BURST,
+    WRITES_PER_S,
+)
+from gateway.moments import PLACES, remembered
+from gateway.past import Moment, held, raw
+from gateway.problems import Problem
+from gateway.request_context import (
     At,
     CellName,
     CursorText,
@@ -22,25 +38,8 @@ from gateway.asking import (
     tagged,
     view_of,
 )
-from gateway.cells import OPENING
-from gateway.feed import Feed
-from gateway.identities import Identities
-from gateway.limits import (
-    READS_BURST,
-    READS_PER_S,
-    SEEKS_AT_ONCE,
-    STREAMS_EACH,
-    WAITS_EACH,
-    WRITES_BURST,
-    WRITES_PER_S,
-)
-from gateway.moments import PLACES, remembered
-from gateway.past import Moment, held, raw
-from gateway.posting import closed_to_requests
-from gateway.problems import Problem
 from gateway.sight import View
 from gateway.stream import heads
-from gateway.telling import decisions as told_decisions
 from scheduler.core.rights import MAY
 
 router = APIRouter(dependencies=[Depends(known_parameters)])
@@ -200,7 +199,7 @@ async def dead_letters(
                       parameter="before")  # fmt: skip
 
     async def gather(moment: Moment) -> tuple[list[dict[str, object]], int | None]:
-        return await telling.letters(moment, topic, before, limit)
+        return await journal_queries.letters(moment, topic, before, limit)
 
     moment, (rows, more) = await at.settled(gather)
     # Letters go after thirty days.
@@ -243,16 +242,11 @@ async def cells(here: Here) -> Response:
 def _cell(feed: Feed) -> dict[str, object]:
     state = None if feed.live is None else feed.live.state
     return {
-        "cell": feed.cell,
+        **facts(feed),
         "first": feed.index.first,
-        "entry": feed.entries - 1 if feed.entries else None,
-        "now_s": None if state is None else state.now_s,
         "leader": None if state is None else state.leader.name,
         "leader_epoch": None if state is None else state.leader.epoch,
         "policy": None if state is None else state.leader.policy,
-        "nobody_leads": feed.leading.nobody or None,
-        "problem": feed.problem or None,
-        "closed": closed_to_requests(feed),
     }
 
 

@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from gateway import cursors, models_reclaims, views
-from gateway.asking import At, CursorText, Limit, known_parameters
 from gateway.reclaims import reclaims as told_reclaims
+from gateway.request_context import At, CursorText, Limit, known_parameters
 
 router = APIRouter(dependencies=[Depends(known_parameters)])
 

@@ -8,10 +8,16 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
+from explain import job_file as files
 from explain.reading import pieces_for
 from gateway import cursors, models, views
 from gateway.about import Kind
-from gateway.asking import (
+from gateway.body import Body, documented, fitting, read_body, read_json
+from gateway.outcomes import Outcome, acts, outcome, refusal
+from gateway.past import guarded
+from gateway.posting import NAME, preview
+from gateway.problems import Problem, used_before
+from gateway.request_context import (
     At,
     CellName,
     CursorText,
@@ -22,11 +28,6 @@ from gateway.asking import (
     known_parameters,
     plain,
 )
-from gateway.body import Body, read_body
-from gateway.outcomes import Outcome, acts, outcome, refusal
-from gateway.past import guarded
-from gateway.posting import NAME, preview
-from gateway.problems import Problem, used_before
 from gateway.subjects import Sight, Subject
 from schemas.logs import LogChunk
 from schemas.requests import Request as Asking
@@ -41,6 +42,8 @@ _LOOK_S = 0.2
 _PIECES_MOST = 16
 #: Pieces that are looked through for one answer.
 _LOOKED_MOST = 2000
+#: YAML takes a hundred times as long to read as JSON.
+YAML_MAX_BYTES = 64 * 1024
 _WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?([0-9]{1,6})\"?\s*(?=[,;]|$)")
 Key = Annotated[
     str | None,
@@ -57,20 +60,16 @@ Prefer = Annotated[
         max_length=256,
     ),
 ]
-#: The body is read by `gateway.body`, which says more of what is wrong.
-_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/RequestBody"}}},
-    }
-}
 _ACCEPTED: dict[int | str, dict[str, Any]] = {
     202: {"model": models.RequestAnswer, "description": "Written; no scheduler has said yet."}
 }
 
 
 @router.post(
-    "/requests", response_model=models.RequestAnswer, openapi_extra=_BODY, responses=_ACCEPTED
+    "/requests",
+    response_model=models.RequestAnswer,
+    openapi_extra=documented("RequestBody"),
+    responses=_ACCEPTED,
 )
 async def ask(
     request: Request,
@@ -109,7 +108,38 @@ async def ask(
             await here.cells.changed(feed.cell, _LOOK_S)
             feed = here.cells.live(cell)
             found = await outcome(feed, desk.mailbox(feed), asked.id) or found
-    return _answer(who, found, feed.leading.nobody, waited=wait_s)
+    return _answer(who, found, feed.nobody, waited=wait_s)
+
+
+@router.post(
+    "/job-file", response_model=models.JobFileAnswer, openapi_extra=documented("JobFileBody")
+)
+async def job_file(request: Request, here: Here) -> Response:
+    """Read the file of a job, as `tidegate submit` does, for a form; nothing is asked for.
+
+    Values are looked at one by one; what is missing may be said beside the file.
+    """
+    text = fitting(models.JobFileBody, await read_json(request)).text.encode()
+    is_yaml = not text.lstrip().startswith(b"{")
+    if is_yaml and len(text) > YAML_MAX_BYTES:
+        raise Problem(413, f"a file in YAML may have {YAML_MAX_BYTES} bytes here; write it in "
+                      "JSON, or give it to tidegate submit", parameter="text")  # fmt: skip
+    async with here.desk.alone("job file"):
+        return await asyncio.to_thread(_read_file, text, is_yaml=is_yaml)
+
+
+def _read_file(text: bytes, *, is_yaml: bool) -> Response:
+    try:
+        fields = files.read(text, is_yaml=is_yaml)
+        deadline = fields.pop("deadline", None)
+        after_s = None if deadline is None else files.after_s(deadline, "deadline")
+        files.check_values(fields)
+    except ValueError as error:
+        raise Problem(422, f"{error}", parameter="text") from None
+    answer = {"fields": fields, "deadline_after_s": after_s}
+    return Response(
+        orjson.dumps(answer, option=orjson.OPT_NON_STR_KEYS), media_type="application/json"
+    )
 
 
 def waited(prefer: str | None) -> float:
@@ -149,7 +179,7 @@ async def request(
             "again with the same Idempotency-Key, and GET /api/v1/requests lists those taken",
             parameter="request_id",
         )
-    return plain(found.seen_by(who).document(feed.leading.nobody))
+    return plain(found.seen_by(who).document(feed.nobody))
 
 
 @router.get("/jobs/{job}/output", response_model=models.PiecesAnswer)

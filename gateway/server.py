@@ -24,7 +24,6 @@ from bus.contract import Bus, BusError
 from bus.signing import Signer
 from explain.reading import CELL
 from gateway.app import make_app
-from gateway.asking import Gateway, LayOut
 from gateway.branches import Branches
 from gateway.cells import Cells
 from gateway.guard import LOOPBACK_HOSTS
@@ -35,6 +34,7 @@ from gateway.outbox import Outbox
 from gateway.past import Past
 from gateway.posting import Desk
 from gateway.provider import Client, Provider
+from gateway.request_context import Gateway, LayOut
 from gateway.sealing import Seal, read_secret
 from gateway.subjects import Authority, LocalToken, Role
 from gateway.verifying import Verifying
@@ -69,7 +69,7 @@ class Place:
     #: Opens a cell of the log for requests; None: it is only read.
     writing: Callable[[Clock, str], Bus] | None = None
     signer: Signer | None = None  #: Signs them, where the log is not a file.
-    lay_out: LayOut | None = None  #: As `gateway.asking.Gateway` has it.
+    lay_out: LayOut | None = None  #: As `gateway.request_context.Gateway` has it.
 
 
 def serve(place: Place, announce: Callable[[str], None]) -> int:

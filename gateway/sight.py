@@ -81,6 +81,7 @@ SHOWS: Mapping[str, Shows] = {
     "reclaims": Shows.NAMES,
     "diff": Shows.NAMES,
     "ask": Shows.OWN,
+    "job_file": Shows.OWN,
     "request": Shows.OWN,
     "output": Shows.OWN,
     "requests": Shows.OWN,

@@ -4,22 +4,23 @@ import asyncio
 from collections.abc import AsyncIterator
 from weakref import WeakKeyDictionary
 
+import orjson
 from starlette.datastructures import Headers
 
-from gateway.asking import Gateway
-from gateway.cells import head
+from gateway.cells import facts
 from gateway.feed import Feed
 from gateway.problems import Problem
+from gateway.request_context import Gateway
 from gateway.subjects import Subject, recognised
 
 #: A stream says something at least so often, in seconds: who went away is noticed by that.
 _SILENT_S = 15.0
 #: At most one event in so many seconds.
 _APART_S = 0.5
-#: How often it is asked again who is there, in seconds.
-_CHECK_S = 60.0
 #: Of each cell, the newest event and what it was made of. It has no names: all see the same.
 _NEWEST: WeakKeyDictionary[Feed, tuple[tuple[object, ...], bytes]] = WeakKeyDictionary()
+#: How often it is asked again who is there, in seconds.
+_CHECK_S = 60.0
 
 
 async def heads(
@@ -47,16 +48,16 @@ async def heads(
 
 def _id(feed: Feed) -> str:
     """Name what is told: the newest entry, and that nobody goes on from there if so."""
-    return f"{feed.entries - 1}{'-nobody' if feed.leading.nobody else ''}"
+    return f"{feed.entries - 1}{'-nobody' if feed.nobody else ''}"
 
 
 def _event(feed: Feed) -> bytes:
     """Give the event of where a cell is, written once for all who follow it."""
-    of = (feed.generation, feed.entries, feed.problem, feed.leading.nobody)
     known, event = _NEWEST.get(feed, (None, b""))
-    if known != of:
-        event = b"id: %s\nevent: head\ndata: %s\n\n" % (_id(feed).encode(), head(feed))
-        _NEWEST[feed] = (of, event)
+    if known != feed.told_by:
+        data = orjson.dumps(facts(feed))
+        event = b"id: %s\nevent: head\ndata: %s\n\n" % (_id(feed).encode(), data)
+        _NEWEST[feed] = (feed.told_by, event)
     return event
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import orjson
 
 from bus.contract import Bus
-from gateway import children
+from gateway import processes
 from gateway.assignment import Assignment, ProcessLimits, Report
+from gateway.branch_runs import Journal
 from gateway.feed import Feed
 from gateway.past import guarded
-from gateway.work import Journal
 from scheduler.core.restore import state_from_dict
 from scheduler.core.state import ClusterState
 from scheduler.journal import JournalReader
@@ -114,8 +114,8 @@ class Verifying:
         try:
             journal = await guarded(feed, find)
             assignment = Assignment(verify_journal, (journal,), ProcessLimits(nice=_NICE))
-            await children.run(assignment, proof.on_report)
-        except children.ProcessFailed as failed:
+            await processes.run(assignment, proof.on_report)
+        except processes.ProcessFailed as failed:
             proof.problem = str(failed)
             proof.failed_s = asyncio.get_running_loop().time()
         except Exception as error:  # noqa: BLE001 - said where it is asked for

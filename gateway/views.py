@@ -44,8 +44,7 @@ _NODE_COMPARED = (
 
 def reading_of(moment: Moment) -> Reading:
     """Give a moment as `explain` reads states."""
-    now_s = moment.state.now_s
-    return Reading(moment.feed.name, moment.state, moment.feed.origin_s, now_s, now_s)
+    return moment.feed.reading(moment.state)
 
 
 def framed(moment: Moment) -> _Document:

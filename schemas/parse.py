@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import orjson
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 RejectedKind = Literal[
     "malformed", "oversized", "unknown_type", "newer_version", "invalid_field", "misplaced"
@@ -115,7 +116,11 @@ def first_error(error: ValidationError, *within: str) -> Rejected:
         error: What pydantic found.
         within: The path to the part that was validated; empty for the whole message.
     """
-    detail = error.errors(include_url=False)[0]
+    return said_of(error.errors(include_url=False)[0], *within)
+
+
+def said_of(detail: ErrorDetails, *within: str) -> Rejected:
+    """Say one of the things that pydantic found."""
     path = (*within, *detail["loc"])
     if detail["type"] == "missing":
         return Rejected("invalid_field", dotted(path), "is missing")

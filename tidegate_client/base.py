@@ -1,8 +1,4 @@
-"""What both clients share: the gateway that they ask, the moment of their reads, and HTTP.
-
-A method of a client is made of an operation: `overview = as_method(operations.overview)`. So each
-operation's arguments, result and docstring are written once.
-"""
+"""What both clients share: the gateway that they ask, the moment of their reads, and HTTP."""
 
 from collections.abc import Mapping
 from datetime import datetime

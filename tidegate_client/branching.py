@@ -7,12 +7,8 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tidegate_client.errors import BranchFailed, TimedOut
-from tidegate_client.flow import Call, Flow, Moment, Pause, call, new_key
-
-#: A branch that is waited for is looked at again after so many seconds, then more rarely.
-_FIRST_LOOK_S = 0.25
-_LAST_LOOK_S = 2.0
+from tidegate_client.errors import BranchFailed
+from tidegate_client.flow import Call, Flow, Looks, Moment, call, new_key
 
 
 class Branch(BaseModel):
@@ -114,20 +110,16 @@ def wait(
         BranchFailed: it came to nothing, or somebody ended it.
         TimedOut: it is not done, in so many seconds.
     """
-    end_s, look_s = now_s() + timeout, _FIRST_LOOK_S
+    looks = Looks(timeout, now_s)
     while True:
         found = yield from one(at, branch)
         if found.state == "done":
             return found
         if found.state in ("failed", "ended"):
             raise BranchFailed(f"{branch} is {found.state}: {found.problem or 'no result'}")
-        left_s = end_s - now_s()
-        if left_s <= 0:
-            raise TimedOut(
-                f"branch {branch} is {found.state} after {timeout:g} s; it was to be done"
-            )
-        yield Pause(min(look_s, left_s))
-        look_s = min(look_s * 1.5, _LAST_LOOK_S)
+        yield looks.again(
+            f"branch {branch} is {found.state} after {timeout:g} s; it was to be done"
+        )
 
 
 def end(_: Moment, branch: str) -> Flow[Branch]:

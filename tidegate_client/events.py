@@ -18,6 +18,8 @@ class Head(BaseModel):
     problem: str | None = None
     #: Why nobody decides in it now, and what to do; None: a scheduler leads.
     nobody_leads: str | None = None
+    #: Why nothing can be asked of it, whoever asks; None: it can.
+    closed: str | None = None
 
 
 class Events:

@@ -6,7 +6,7 @@ A flow yields HTTP calls and pauses, and is sent the answers. `Client` runs flow
 
 import re
 import secrets
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -14,13 +14,16 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import BaseModel
 
-from tidegate_client.errors import NoGateway, problem_of, retry_after_s
+from tidegate_client.errors import NoGateway, TimedOut, problem_of, retry_after_s
 
 API = "/api/v1"
 #: Tries of one call, the first included.
 TRIES = 5
 #: All pauses between tries of one call together, in seconds.
 PATIENCE_S = 60.0
+#: What is waited for is looked at again after so many seconds, then more rarely.
+_FIRST_LOOK_S = 0.25
+_LAST_LOOK_S = 2.0
 #: Statuses with which a call is made again, after a pause.
 _RETRIED = (429, 502, 503, 504)
 _CLOCK = re.compile(r"(?:d(\d+) )?(\d{1,2}):(\d{2})(?::(\d{2}))?")
@@ -46,6 +49,26 @@ class Pause:
     """Wait so many seconds."""
 
     seconds: float
+
+
+class Looks:
+    """When what is waited for is looked at again: soon, then more rarely, until time is up."""
+
+    def __init__(self, timeout_s: float, now_s: Callable[[], float]) -> None:
+        self._end_s, self._now_s, self._next_s = now_s() + timeout_s, now_s, _FIRST_LOOK_S
+
+    def again(self, late: str) -> Pause:
+        """Give the pause until the next look.
+
+        Raises:
+            TimedOut: there is no time left; `late` says for what.
+        """
+        left_s = self._end_s - self._now_s()
+        if left_s <= 0:
+            raise TimedOut(late)
+        pause = Pause(min(self._next_s, left_s))
+        self._next_s = min(self._next_s * 1.5, _LAST_LOOK_S)
+        return pause
 
 
 Flow = Generator[Call | Pause, httpx.Response | None, Found]

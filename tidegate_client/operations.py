@@ -14,17 +14,14 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict
 
 from tidegate_client import models
-from tidegate_client.errors import JobEnded, NotFound, Refused, TimedOut
-from tidegate_client.flow import Call, Flow, Moment, Parameters, Pause, call, new_key, read
+from tidegate_client.errors import JobEnded, NotFound, Refused
+from tidegate_client.flow import Call, Flow, Looks, Moment, Parameters, call, new_key, read
 from tidegate_client.jobs import ENDED, Job, seconds_of
 from tidegate_client.parts import JobRow, PastLoan, Stay
 
 Row = TypeVar("Row", bound=BaseModel)
 Words = str | Sequence[str] | None
 
-#: A job that is waited for is looked at again after so many seconds, then more rarely.
-_FIRST_LOOK_S = 0.25
-_LAST_LOOK_S = 2.0
 #: A log whose newest entry is further away than this lives in a time of its own, as demos do.
 _OWN_TIME_S = 7 * 86_400.0
 #: Rows of a page.
@@ -356,8 +353,7 @@ def wait(
         JobEnded: it ended in another state, and will never be in this one.
         TimedOut: it was not in this state within `timeout` seconds.
     """
-    end_s = now_s() + timeout
-    look_s, last = _FIRST_LOOK_S, "not known to the scheduler yet"
+    looks, last = Looks(timeout, now_s), "not known to the scheduler yet"
     while True:
         try:
             row = yield from job_row(Moment(cell=at.cell), job)
@@ -369,8 +365,4 @@ def wait(
             if row.state in ENDED:
                 raise JobEnded(job, row.state, row.why_in_words)
             last = row.state
-        left_s = end_s - now_s()
-        if left_s <= 0:
-            raise TimedOut(f"{job} is {last} after {timeout:g} s; it was to be {state}")
-        yield Pause(min(look_s, left_s))
-        look_s = min(look_s * 1.5, _LAST_LOOK_S)
+        yield looks.again(f"{job} is {last} after {timeout:g} s; it was to be {state}")

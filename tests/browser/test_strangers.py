@@ -113,10 +113,15 @@ OFFERED = (
 )  # fmt: skip
 
 #: A job's file that says in short all that can be said so.
-SHORT = {
-    "tenant": "zeta", "sizes": "1..3", "command": "train | tee out", "deadline": "1h30m",
-    "environment": {"N": 1, "KEY": {"secret": "hub"}}, "workdir": "/data", "priority": 3,
-}  # fmt: skip
+SHORT = """
+tenant: zeta
+sizes: 1..3
+command: train | tee out
+deadline: 1h30m
+environment: {N: 1, KEY: {secret: hub}}
+workdir: /data
+priority: 3
+"""
 
 
 def _offered(window: Window) -> list[str]:
@@ -151,18 +156,11 @@ def test_a_tenant_submits_for_itself_alone(browser: Browser, pair: _Pair) -> Non
     file = page.get_by_label("the file of a job")
     wrong = page.locator(".submit-form .wrong")
     for text, said in (
-        ("job: nightly\ncommand: [python3]", "looks like YAML"),
-        ('{"command": ["train"], "sizes": "1-4"}', "sizes: “1-4” is no size"),
-        ('{"command": ["train"], "environment": {"A": true}}', "environment.A: is true"),
-        ('{"command": ["train"], "program": {"argv": ["x"]}}', "program.argv: is said twice"),
-        ('{"command": ["train"], "workers": "per_gpu"}', "workers\u2069” is no field"),
-        ('{"command": ["train"], "program": {"worker": 1}}', "program.worker\u2069” is no field"),
+        ("command: [a]\ncommand: [b]", "line 2, column 1: 'command' is said twice"),
+        ('{"command": ["train"], "workers": "per_gpu"}', "did you mean program.workers?"),
         ('{"command": ["train"], "memory_mib": -4}', "memory_mib: "),
         # What a browser alone would read as another job.
-        ('{"command": ["train"], "model": "a", "model": "b"}', "model\u2069 is said twice"),
-        ('{"environment": {"A": "{", "B": 1, "\\u0041": "2"}}', "A\u2069 is said twice"),
-        ('{"command": ["train"], "total_steps": 1e400}', "total_steps: is too large a number"),
-        ('{"program": "abc"}', "program: must have fields"),
+        ('{"command": ["train"], "model": "a", "model": "b"}', "model: occurs twice"),
         (json.dumps({"model": "m" * 500_000}), "This is longer than the 500,000 letters"),
         ('{"command": ["train"], "tenant": "zeta", "deadline": "soon"}', "no length of time"),
     ):
@@ -176,11 +174,14 @@ def test_a_tenant_submits_for_itself_alone(browser: Browser, pair: _Pair) -> Non
     page.get_by_label("from a file").set_input_files(cast("Any", large))
     expect(wrong).to_contain_text("This is longer than")
     expect(file).to_have_value("")
-    file.fill(json.dumps(SHORT))
-    asked = "**/api/v1/requests"
-    with page.expect_request(asked) as sent:
-        page.get_by_role("button", name="Submit…").click()
-    body: Any = sent.value.post_data_json
+    file.fill(SHORT)
+    posted: list[Any] = []
+    page.on("request", lambda one: posted.append(one) if one.method == "POST" else None)
+    page.get_by_role("button", name="Submit…").click()
+    expect(page.locator("dialog.confirm")).to_contain_text("1 to 3 GPUs")
+    file_sent, tried = posted  # the dialog does not try it once more
+    assert file_sent.url.endswith("/api/v1/job-file")
+    body: Any = tried.post_data_json
     now_s = window.api("/overview")["now_s"]
     assert body["dry_run"] is True
     name = body["args"]["spec"].pop("job")
@@ -192,7 +193,6 @@ def test_a_tenant_submits_for_itself_alone(browser: Browser, pair: _Pair) -> Non
         "program": {"argv": ["sh", "-c", "train | tee out"], "env": {"N": "1"},
                     "secrets": {"KEY": "hub"}, "workdir": "/data"},
     }  # fmt: skip
-    expect(page.locator("dialog.confirm")).to_contain_text("1 to 3 GPUs")
     page.get_by_role("button", name="Leave it").click()
     window.close()
 

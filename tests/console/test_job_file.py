@@ -83,7 +83,11 @@ def test_a_line_for_the_shell_and_json_in_short(tidegate: Run, log: Path, tmp_pa
         ("command: [a]\ndeadline: soon", "deadline: 'soon' is no length of time"),
         ("comand: [a]", "'comand' is no field of a job; did you mean command?"),
         ("- command", "holds no fields of a job"),
-        ("command: !!python/object/apply:os.system [a]", "could not determine a constructor"),
+        ("command: !!python/object/apply:os.system [a]", "line 1, column 10: *aliases and !tags"),
+        ("command: &it [a]\nenvironment: *it", "line 2, column 14: *aliases and !tags are not"),
+        (f"priority: {'0x' + 'f' * 5000}", "line 1, column 11: this number is too large"),
+        ("program: {1: a, b: c}", "'program.1' is no field of a job"),
+        (f"priority: {'59:' * 900}0.5", "int too large to convert to float"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(

@@ -18,7 +18,6 @@ from bus.contract import Bus
 from bus.sqlite import SqliteBus
 from console.panel import plain_panel
 from gateway.app import make_app
-from gateway.asking import Gateway
 from gateway.branches import Branches
 from gateway.cells import Cells
 from gateway.feed import Feed
@@ -27,6 +26,7 @@ from gateway.log import ServedLog
 from gateway.outbox import Outbox
 from gateway.past import Past
 from gateway.posting import Desk
+from gateway.request_context import Gateway
 from gateway.subjects import Authority, LocalToken, Role
 from gateway.verifying import Verifying
 from tests.console.conftest import Run
@@ -142,7 +142,7 @@ async def serve(
         plain_panel,
     )
     if at_once == 0:  # nothing would come
-        gateway.branches.patience_s = 0.0
+        gateway.branches.forecasts.patience_s = 0.0
     app = make_app(gateway)
     gateway.branches.forgotten = cells.drop
     following = asyncio.create_task(cells.run())

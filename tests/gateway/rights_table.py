@@ -19,11 +19,11 @@ from fastapi import FastAPI
 
 from gateway import openapi
 from gateway.assignment import Assignment, ProcessLimits
+from gateway.branch_runs import Journal, run_branch
 from gateway.branches import KeptBranch
+from gateway.computation_queue import Computation
 from gateway.models_branches import BranchBody
 from gateway.subjects import Role, Sight
-from gateway.work import Journal, run_branch
-from gateway.workshop import Computation
 from scheduler.core.rights import MAY
 from tests.gateway.conftest import PORT, Served, client_of, opened, serve
 from tests.gateway.test_sight import START_S, As, job, write_two_tenants
@@ -75,6 +75,7 @@ def _columns() -> list[_Column]:
 
 #: Parameters of reads that cannot be asked without, and those of their paths.
 _NEEDED = {"diff": "entry=1&vs=7", "jobs/{job}/output": "reader=r"}
+_BODIES = {"job-file": {"text": "command: [a]"}}
 _PATH = {"{number}": "2", "{request_id}": "r2", "{branch_id}": "b1"}
 
 
@@ -170,10 +171,11 @@ async def _asked(served: Served, client: httpx.AsyncClient, column: _Column) -> 
             asked += "?" + _NEEDED[path]
         answer = await client.get(f"/api/v1/{asked}")
         found[row] = _said(answer, column, names=path in _NAMING)
-    for method, path in (("POST", "branches"), ("DELETE", "branches/{branch_id}")):
+    for method, path in (("POST", "job-file"), ("POST", "branches"),
+                         ("DELETE", "branches/{branch_id}")):  # fmt: skip
         served.gateway.limits._writes.clear()
         asked = path.replace("{branch_id}", "b1")
-        answer = await client.request(method, f"/api/v1/{asked}", json={})
+        answer = await client.request(method, f"/api/v1/{asked}", json=_BODIES.get(path, {}))
         found[f"`{method} {path}`"] = _said(answer, column, names=False)
     for verb, args in _verbs(column).items():
         served.gateway.limits._writes.clear()

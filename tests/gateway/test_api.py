@@ -23,7 +23,6 @@ from bus.clock import SystemClock
 from bus.sqlite import SqliteBus
 from gateway import openapi
 from gateway.app import make_app
-from gateway.asking import Gateway
 from gateway.branches import Branches
 from gateway.cells import Cells
 from gateway.limits import Limits
@@ -31,6 +30,7 @@ from gateway.log import ServedLog
 from gateway.outbox import Outbox
 from gateway.past import Past
 from gateway.posting import Desk
+from gateway.request_context import Gateway
 from gateway.subjects import Authority, LocalToken, Role, Sight
 from gateway.verifying import Verifying
 from schemas.requests import VERB_NAMES
@@ -61,6 +61,7 @@ def test_every_read_takes_a_moment_and_every_error_is_a_problem() -> None:
     momentless |= {"/requests/{request_id}", "/jobs/{job}/output", "/perfetto", "/verified"}
     momentless |= {"/branches", "/branches/{branch_id}", "/branches/{branch_id}/log"}
     verbs = {"/requests": {"post"}, "/branches": {"post"}, "/branches/{branch_id}": {"delete"}}
+    assert set(document["paths"].pop("/api/v1/job-file")) == {"post"}
     for path, operations in document["paths"].items():
         assert set(operations) == {"get"} | verbs.get(path.removeprefix("/api/v1"), set())
         names = {one["name"] for one in operations["get"].get("parameters", ())}
@@ -102,7 +103,7 @@ def url(
     cells = Cells(served, clock)
     opening = partial(opened, log)
     branches, verifying = Branches(opening, 0), Verifying(opening)
-    branches.patience_s = 0.0  # nothing runs here: tests/process has that
+    branches.forecasts.patience_s = 0.0  # nothing runs here: tests/process has that
     asking = _ASKING[request.param]
     gateway = Gateway(
         cells, Past(), Limits(clock), asking, clock, "test", branches, verifying, desk

@@ -4,62 +4,17 @@ import shutil
 import sqlite3
 import threading
 from contextlib import closing
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bus.clock import SystemClock
-from bus.contract import Message
-from bus.sqlite import SqliteBus
-from bus.sqlite_file import create, encode
 from gateway import feed as feeds, index as indexing, past, sidecar
 from gateway.kept_states import KeptStates
-from gateway.past import Past
-from scheduler.core.state import state_to_json
-from schemas.topics import JOURNAL, SNAPSHOTS
+from schemas.topics import SNAPSHOTS
 from tests.gateway.conftest import Served, Serving
+from tests.gateway.growing import grow
 from tests.patience import PATIENCE_S
-
-
-@dataclass
-class Growing:
-    """A log that has a part of another's journal, and grows."""
-
-    source: Path
-    path: Path
-    entries: int = 0
-
-    def to(self, entries: int) -> None:
-        """Let it have so many entries."""
-        with closing(sqlite3.connect(self.path)) as connection, connection:
-            connection.execute("ATTACH ? AS source", (str(self.source),))
-            (topic,) = connection.execute(
-                "SELECT id FROM source.topics WHERE name = ?", (JOURNAL.name,)
-            ).fetchone()
-            connection.execute(
-                "INSERT OR IGNORE INTO topics SELECT id, name, 0, indexed, compacted "
-                "FROM source.topics WHERE id = ?",
-                (topic,),
-            )
-            connection.execute(
-                "INSERT INTO records SELECT * FROM source.records "
-                "WHERE topic = ? AND offset >= ? AND offset < ?",
-                (topic, self.entries, entries),
-            )
-            connection.execute("UPDATE topics SET next = ? WHERE id = ?", (entries, topic))
-        self.entries = entries
-
-
-def grow(source: Path, path: Path, entries: int) -> Growing:
-    """Make a log with the first entries of another."""
-    create(path)
-    growing = Growing(source, path)
-    if entries:
-        growing.to(entries)
-    return growing
 
 
 def beside(log: Path) -> Path:
@@ -95,8 +50,10 @@ async def test_an_index_says_what_the_journal_does(
     log: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asked before it knows anything, once it knows all, and when opened again."""
+    expected = await truth(log, serving)
     async with serving(log) as served:
         known = await answers(served)
+        assert known == expected
         assert served.feed.index.bytes > 10_000
         # As if nothing had been indexed yet: each answer reads the journal itself.
         blank = indexing.open_index(None)
@@ -113,12 +70,6 @@ async def test_an_index_says_what_the_journal_does(
         assert served.feed.notice == ""
         assert await answers(served) == known
     assert beside(log).stat().st_mtime_ns - made < 60 * 10**9
-    assert await truth_of_memory(log, serving) == known
-
-
-async def truth_of_memory(log: Path, serving: Serving) -> list[Any]:
-    async with serving(log, keep_index=False) as served:
-        return await answers(served)
 
 
 async def test_marks_are_as_far_apart_as_loading_costs(
@@ -256,40 +207,6 @@ async def test_a_second_gateway_keeps_its_index_in_memory(log: Path, serving: Se
         assert await answers(other) == await answers(served)
 
 
-async def test_a_log_is_followed_and_may_begin_empty(
-    log: Path, tmp_path: Path, serving: Serving
-) -> None:
-    growing = grow(log, tmp_path / "growing.db", 0)
-    async with serving(growing.path) as served:
-        assert (await served.get("overview"))["entry"] is None
-        assert (await served.get("jobs"))["jobs"] == []
-        assert (await served.get("tide"))["rows"] == []
-        problem = await served.get("overview", 404, entry=0)
-        assert "no entry yet" in problem["detail"]
-        for entries in (1, 30, 1100):
-            growing.to(entries)
-            await served.until(partial(served.level, entries))
-            assert (await served.get("overview"))["entry"] == entries - 1
-        assert served.feed.index.entries == 1100
-        grown = await served.get("overview", entry=500)
-    async with serving(log) as served:
-        assert await served.get("overview", entry=500) == grown
-
-
-async def test_a_log_that_is_replaced_is_read_anew(
-    log: Path, tmp_path: Path, serving: Serving
-) -> None:
-    async with serving(log) as served:
-        whole = served.feed.entries
-        await served.get("overview", entry=700)
-        shorter = grow(log, tmp_path / "shorter.db", 300).path
-        shorter.replace(log)
-        await served.until(lambda: served.level() and served.feed.entries == 300)
-        assert (await served.get("overview"))["entry"] == 299
-        await served.get("overview", 404, entry=700)
-    assert whole > 700
-
-
 async def test_an_index_of_another_log_is_not_believed(
     log: Path, tmp_path: Path, serving: Serving
 ) -> None:
@@ -300,58 +217,6 @@ async def test_an_index_of_another_log_is_not_believed(
     async with serving(short) as served:
         assert "of another log" in served.feed.notice
         assert served.feed.index.entries == 400
-
-
-async def test_a_log_that_vanishes_is_waited_for(
-    log: Path, tmp_path: Path, serving: Serving
-) -> None:
-    async with serving(log) as served:
-        before = await served.get("overview")
-        away = log.rename(tmp_path / "away.db")
-        await served.until(lambda: served.gateway.cells.problem)
-        problem = await served.get("overview", 503)
-        assert "does not exist any more; put it back" in problem["detail"]
-        health = await served.get("health")
-        assert health["status"] == "unreadable"
-        assert "put it back" in health["problem"]
-        away.rename(log)
-        await served.until(served.level)
-        assert await served.get("overview") == before
-
-
-async def test_a_journal_that_was_altered_is_not_told(log: Path, serving: Serving) -> None:
-    async with serving(log):
-        pass
-    bus = SqliteBus.open_readonly(log, SystemClock())
-    (record,) = [one async for one in bus.read(JOURNAL.name, 600, 601)]
-    await bus.close()
-    value = (record.value or b"").replace(b'"wake_s":', b'"Wake_s":')
-    assert value != record.value
-    message = Message(JOURNAL.name, record.key, value)
-    row = encode(JOURNAL.name, 0, record.offset, message, record.time_s, 0)
-    with closing(sqlite3.connect(log)) as connection, connection:
-        # With a checksum that fits: only the chain of digests tells.
-        connection.execute(
-            "UPDATE records SET value = ?, crc = ? WHERE offset = 600 AND topic = "
-            "(SELECT id FROM topics WHERE name = ?)",
-            (value, row[-1], JOURNAL.name),
-        )
-    async with serving(log) as served:
-        problem = await served.get("entries/600", 503)
-        assert "restore the log from a copy" in problem["detail"]
-        assert (await served.get("entries/100"))["entry"] == 100
-
-
-async def test_past_states_are_kept_within_bounds(log: Path, serving: Serving) -> None:
-    kept = Past(kept_bytes=3 * 256 * 1024)
-    async with serving(log) as served:
-        states = [await kept.state(served.feed, number) for number in (10, 20, 30, 40)]
-        assert [state.number for state in states] == [10, 20, 30, 40]
-        assert kept.known(served.feed, 10) is None
-        assert kept.known(served.feed, 40) is states[-1]
-        assert kept.bytes <= 3 * 256 * 1024
-        again = await kept.state(served.feed, 10)
-        assert state_to_json(again) == state_to_json(await Past().state(served.feed, 10))
 
 
 async def test_far_moments_wait_for_an_index_that_is_being_built(

@@ -7,6 +7,8 @@ import pytest
 from bus.clock import PacedClock
 from bus.contract import Message
 from bus.memory import MemoryBus
+from gateway.cells import facts
+from gateway.feed import Feed, Fold
 from gateway.leading import SILENT_S, Leading
 from gateway.log import ServedLog
 from scheduler.core.state import ClusterState
@@ -33,7 +35,7 @@ async def test_who_asks_a_scheduler_that_leads_is_told_nothing_of_it(
 ) -> None:
     async with working(tmp_path) as (desk, log), serving(log) as served:
         await desk.wait(120.0)
-        await served.until(lambda: not served.feed.leading.nobody)
+        await served.until(lambda: not served.feed.nobody)
         assert (await served.get("cells"))["cells"][0]["nobody_leads"] is None
         done = await during(desk, served.ask(CORDON))
         assert (done["result"], done["nobody_leads"]) == ("done", None)
@@ -48,7 +50,6 @@ async def test_who_asks_a_scheduler_that_leads_is_told_nothing_of_it(
         (1_800_000_000.0, None, 0.0, "no scheduler leads this cell; `tidegate scheduler`"),
         (1_767_571_200.0, True, SILENT_S - 1.0, ""),  # the time of demos
         (1_767_571_200.0, True, SILENT_S, "no scheduler was heard for 3 min or longer"),
-        (0.0, True, 0.0, "this log is the record of a simulation"),
     ],
 )
 async def test_nobody_leads_once_it_said_goodbye_or_nothing_for_long(
@@ -73,3 +74,17 @@ async def test_nobody_leads_once_it_said_goodbye_or_nothing_for_long(
         state.now_s = now_s + later_s  # in real time it decides again; a demo has a record more
         await leading.look(log, "default", state, start_s, now_s + later_s + 1.0)
         assert not leading.nobody
+
+
+def test_the_record_of_a_simulation_and_a_branch_are_closed_and_nobody_leads_them() -> None:
+    log = ServedLog("log", lambda: MemoryBus(PacedClock(0.0, None)), None, Path())
+    feed, state = Feed(log, "default"), ClusterState()
+    state.number = 1
+    assert (feed.closed, feed.nobody) == ("", "")
+    feed.live = Fold("default", state, "", 0)
+    assert feed.closed.startswith("this log is the record of a simulation")
+    branch = Feed(log, "default", name="branch-1")
+    assert branch.closed.startswith("this is a branch")
+    for one in (feed, branch):
+        told = facts(one)
+        assert told["closed"] == told["nobody_leads"] == one.closed

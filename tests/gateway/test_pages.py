@@ -13,7 +13,7 @@ from gateway.orders import Orders
 from gateway.problems import Problem
 from scheduler.core.state import Job
 from tests.gateway.conftest import Serving
-from tests.gateway.test_index import grow
+from tests.gateway.growing import grow
 
 
 async def test_all_pages_are_of_one_state_while_the_log_grows(

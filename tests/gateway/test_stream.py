@@ -9,12 +9,12 @@ import pytest
 from starlette.datastructures import Headers
 
 from gateway import stream
-from gateway.cells import head
+from gateway.cells import facts
 from gateway.feed import Feed
 from gateway.stream import heads
 from gateway.subjects import LocalToken, Role, Subject
 from tests.gateway.conftest import TOKEN, Served, Serving
-from tests.gateway.test_index import grow
+from tests.gateway.growing import grow
 
 WHO = Subject("local", Role.OPERATOR)
 BEARER = Headers({"authorization": f"Bearer {TOKEN}"})
@@ -104,11 +104,11 @@ async def test_an_event_is_written_once_for_all_who_follow(
 ) -> None:
     written: list[int] = []
 
-    def counted(feed: Feed) -> bytes:
+    def counted(feed: Feed) -> dict[str, object]:
         written.append(feed.entries)
-        return head(feed)
+        return facts(feed)
 
-    monkeypatch.setattr(stream, "head", counted)
+    monkeypatch.setattr(stream, "facts", counted)
     monkeypatch.setattr(stream, "_APART_S", 0.0)
     growing = grow(log, tmp_path / "growing.db", 100)
     async with serving(growing.path) as served:

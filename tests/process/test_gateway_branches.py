@@ -17,11 +17,11 @@ import psutil
 import pytest
 
 from bus.reading import import_log, open_log
-from gateway import branches, children as gateway_children
+from gateway import branches, processes as gateway_processes
 from gateway.assignment import Assignment, ProcessLimits
 from gateway.branches import KeptBranch
+from gateway.computation_queue import PER_SUBJECT_MAX
 from gateway.subjects import Role, Sight, Subject
-from gateway.workshop import PER_SUBJECT_MAX
 from simulator.branch.deeds import Deed
 from simulator.branch.run import branch
 from tests.demo_log import _demo, log
@@ -63,7 +63,7 @@ def children() -> list[psutil.Process]:
     found = []
     for one in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            if "gateway.child" in one.cmdline():
+            if "gateway.process_main" in one.cmdline():
                 found.append(one)
     return found
 
@@ -177,7 +177,7 @@ async def test_a_process_that_is_done_is_reaped_though_it_is_told_to_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reaped: list[asyncio.subprocess.Process] = []
-    reap, begun, on = gateway_children._reap, asyncio.Event(), asyncio.Event()
+    reap, begun, on = gateway_processes._reap, asyncio.Event(), asyncio.Event()
 
     async def slow(process: asyncio.subprocess.Process) -> None:
         begun.set()
@@ -185,9 +185,9 @@ async def test_a_process_that_is_done_is_reaped_though_it_is_told_to_end(
         await reap(process)
         reaped.append(process)
 
-    monkeypatch.setattr(gateway_children, "_reap", slow)
+    monkeypatch.setattr(gateway_processes, "_reap", slow)
     assignment = Assignment(operator.is_, (1,), ProcessLimits())
-    running = asyncio.create_task(gateway_children.run(assignment, lambda _: None))
+    running = asyncio.create_task(gateway_processes.run(assignment, lambda _: None))
     await begun.wait()
     for _ in range(2):
         running.cancel()
@@ -277,7 +277,7 @@ async def test_a_forecast_is_the_range_of_branches_without_change(log: Path) -> 
 
         found = {row["job"]: await forecast(row["job"]) for row in jobs}
         journal = await served.gateway.branches._journal(served.feed, entry)
-        assert len(served.gateway.branches._forecasts) == 1, "one is of all jobs"
+        assert len(served.gateway.branches.forecasts._kept) == 1, "one is of all jobs"
         deeds = await asyncio.to_thread(_deeds, journal, entry)
         ended = (await served.get("jobs", state="completed", entry=entry))["jobs"][0]["job"]
         assert (await forecast(ended))["ends"] is None
@@ -381,15 +381,15 @@ def test_a_process_ends_with_a_gateway_that_is_killed(log: Path, tmp_path: Path)
             import asyncio
             from functools import partial
             from pathlib import Path
-            from gateway import children
+            from gateway import processes
             from gateway.assignment import ProcessLimits, Assignment
             from gateway.verifying import verify_journal
-            from gateway.work import Journal
+            from gateway.branch_runs import Journal
             from tests.gateway.conftest import opened
 
             journal = Journal(partial(opened, Path({str(log)!r})), "default", 0.0)
             assignment = Assignment(verify_journal, (journal,), ProcessLimits())
-            asyncio.run(children.run(assignment, lambda said: None))
+            asyncio.run(processes.run(assignment, lambda said: None))
             """
         )
     )
@@ -402,7 +402,7 @@ def test_a_process_ends_with_a_gateway_that_is_killed(log: Path, tmp_path: Path)
 
         def child() -> bool:
             found[:] = psutil.Process(gateway.pid).children()
-            return bool(found) and "gateway.child" in found[0].cmdline()
+            return bool(found) and "gateway.process_main" in found[0].cmdline()
 
         wait_until(child, "it started none")
     finally:

@@ -27,6 +27,11 @@ export class Problem extends Error {
   }
 }
 
+/** What went wrong, as a Problem. */
+export function problemFrom(error: unknown): Problem {
+  return error instanceof Problem ? error : new Problem(0, String(error));
+}
+
 interface Kept {
   tag: string;
   data: unknown;

@@ -1,8 +1,8 @@
 /** Data of a view: read for the moment of the address, and again when the cell has something new. */
-import { useEffect, useRef, useState } from "preact/hooks";
-import { type Answer, type Params, type Path, Problem, address, read } from "./api.ts";
+import { useEffect, useState } from "preact/hooks";
+import { type Answer, type Params, type Path, type Problem, address, read } from "./api.ts";
 import { head } from "./live.ts";
-import { type Repeated, repeated } from "./repeated.ts";
+import { useReading } from "./reading.ts";
 import { route } from "./route.ts";
 
 export interface Data<T> {
@@ -22,8 +22,6 @@ const APART_MS = 500;
 const CALM_MS = 300;
 /** And so long on arrival. */
 const ARRIVED_MS = 100;
-/** A gateway that is away is asked again so often. */
-const AWAY_S = 3;
 
 interface Options {
   /** Paths whose answers do not depend on the moment. */
@@ -51,32 +49,15 @@ export function useData<P extends Path>(
   const [state, setState] = useState<Data<Answer<P>> & { url: string | null }>({
     url: null, data: null, problem: null, loading: true, readAt: null, old: false,
   });
-  const reader = useRef<Repeated | null>(null);
-  useEffect(() => {
-    if (url === null) return;
-    const work = async (signal: AbortSignal): Promise<number | null> => {
-      try {
-        const data = (await read(url, signal)) as Answer<P>;
-        setState({ url, data, problem: null, loading: false, readAt: Date.now(), old: false });
-        return null;
-      } catch (error) {
-        if (signal.aborted) return null;
-        const problem = error instanceof Problem ? error : new Problem(0, String(error));
-        // Asked too often, as by several tabs: that passes, and is nothing to tell.
-        if (problem.status === 429) return problem.retryAfter ?? 1;
-        setState((was) => ({ ...was, url, problem, loading: false, old: was.url !== url }));
-        return problem.retryAfter ?? (problem.status === 0 ? AWAY_S : null);
-      }
-    };
-    // On arrival, too: what one came for is asked first, and a gateway answers one after the other.
-    const firstMs = options.calm ? (state.url === null ? ARRIVED_MS : CALM_MS) : 0;
-    const begun = repeated(work, options.apartMs ?? APART_MS, firstMs);
-    reader.current = begun;
-    return () => {
-      begun.end();
-      reader.current = null;
-    };
-  }, [url]);
+  const work = async (signal: AbortSignal): Promise<void> => {
+    const data = (await read(url ?? "", signal)) as Answer<P>;
+    setState({ url, data, problem: null, loading: false, readAt: Date.now(), old: false });
+  };
+  const failed = (problem: Problem): void =>
+    setState((was) => ({ ...was, url, problem, loading: false, old: was.url !== url }));
+  // On arrival, too: what one came for is asked first, and a gateway answers one after the other.
+  const firstMs = options.calm ? (state.url === null ? ARRIVED_MS : CALM_MS) : 0;
+  const reader = useReading([url], url === null ? null : work, failed, options.apartMs ?? APART_MS, firstMs);
   useEffect(() => reader.current?.poke(), [live, options.again]);
   const asking = state.url !== url;
   return { ...state, loading: state.loading || asking, old: state.data !== null && asking };

@@ -10,6 +10,8 @@ export interface Head {
   problem: string | null;
   /** Why nobody decides here now, and what to do; null: a scheduler leads. */
   nobody_leads: string | null;
+  /** Why nothing can be asked here, whoever asks; null: it can. */
+  closed: string | null;
 }
 
 /** The newest entry that the stream told of; null before it did. */

@@ -1,10 +1,8 @@
 /** Who uses the console, and what they may ask for. */
 import { effect, signal } from "@preact/signals";
 import { type Schemas, get } from "./api.ts";
-import { shortened } from "./bidi.ts";
-import { useData } from "./data.ts";
-import { connection, head } from "./live.ts";
-import { isPast, route } from "./route.ts";
+import { connection } from "./live.ts";
+import { isPast } from "./route.ts";
 
 export const me = signal<Schemas["Me"] | null>(null);
 
@@ -26,17 +24,4 @@ export function may(verb: string, tenant?: string | null): boolean {
   const who = me.value;
   if (who === null || isPast.value || !who.verbs.includes(verb)) return false;
   return who.role !== "tenant" || tenant === undefined || tenant === who.tenant;
-}
-
-/** Why nothing can be asked of the cell that is shown, whoever asks; null where it can, or while it is not known. */
-export function useClosed(): string | null {
-  const { cell } = route.value;
-  const cells = useData("/api/v1/cells", {}, { timeless: true, again: head.value?.cell }).data?.cells ?? [];
-  if (cell?.startsWith("branch-")) return "a branch is only to be looked at";
-  const name = cell ?? head.value?.cell;
-  const found = cells.find((one) => one.cell === name);
-  if (found === undefined && name !== undefined && cells.length > 0) {
-    return `there is no cell ${shortened(name)}; the log holds ${cells.map((one) => one.cell).join(", ")}`;
-  }
-  return found?.closed ?? null;
 }

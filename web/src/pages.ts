@@ -1,8 +1,7 @@
 /** Rows of a list over pages of the gateway; all pages are of one state, so that none tears. */
-import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { type Answer, type Params, type Path, Problem, type Schemas, address, read } from "./api.ts";
-import { head } from "./live.ts";
-import { type Repeated, repeated } from "./repeated.ts";
+import { useCallback, useRef, useState } from "preact/hooks";
+import { type Answer, type Params, type Path, type Problem, type Schemas, address, problemFrom, read } from "./api.ts";
+import { useListReading } from "./reading.ts";
 import { route } from "./route.ts";
 
 interface PageOf {
@@ -32,8 +31,6 @@ export interface Rows<Row> {
 
 const FIRST = 200;
 const NEXT = 1000;
-const APART_MS = 1000;
-const AWAY_S = 3;
 
 interface Got<Row> {
   question: string;
@@ -66,56 +63,27 @@ export function usePages<P extends Path, F extends Listed<P>>(
   const { cell, entry } = route.value;
   const question = address(path, { cell, entry, ...params });
   const [got, setGot] = useState<Got<Row> | null>(null);
-  const [problem, setProblem] = useState<Problem | null>(null);
-  const [loading, setLoading] = useState(true);
-  const [asked, setAsked] = useState(0);
   const wanted = useRef(0);
   const busy = useRef(false);
   const current = useRef(got);
   current.current = got;
-  const reader = useRef<Repeated | null>(null);
-  const newest = entry === null ? (head.value?.entry ?? null) : null;
   const fresh = got === null || got.question !== question;
   // A list that was read far is not read again by itself: its rows would jump while one reads.
   const follows = fresh || (got?.rows.length ?? 0) <= NEXT;
 
-  useEffect(() => {
-    const work = async (signal: AbortSignal): Promise<number | null> => {
-      const had = current.current;
-      const known = had?.question === question ? had.rows.length : 0;
-      const limit = Math.min(NEXT, Math.max(FIRST, known));
-      setLoading(true);
-      try {
-        const page = (await read(address(path, { cell, entry, ...params, limit }), signal)) as PageOf &
-          Record<string, unknown>;
-        const rows = page[field] as Row[];
-        setGot({
-          question, rows, total: page.total ?? rows.length, next: page.next,
-          now_s: page.now_s, entry: page.entry,
-        });
-        setProblem(null);
-        setLoading(false);
-        return null;
-      } catch (error) {
-        if (signal.aborted) return null;
-        const told = error instanceof Problem ? error : new Problem(0, String(error));
-        if (told.status === 429) return told.retryAfter ?? 1;
-        // While the gateway is away the rows stay; the bar above says how old they are.
-        if (told.status !== 0 || current.current === null) setProblem(told);
-        setLoading(false);
-        return told.retryAfter ?? (told.status === 0 ? AWAY_S : null);
-      }
-    };
-    const begun = repeated(work, APART_MS);
-    reader.current = begun;
-    return () => {
-      begun.end();
-      reader.current = null;
-    };
-  }, [question, asked]);
-  useEffect(() => {
-    if (follows) reader.current?.poke();
-  }, [newest]);
+  const begin = async (signal: AbortSignal): Promise<void> => {
+    const had = current.current;
+    const known = had?.question === question ? had.rows.length : 0;
+    const limit = Math.min(NEXT, Math.max(FIRST, known));
+    const page = (await read(address(path, { cell, entry, ...params, limit }), signal)) as PageOf &
+      Record<string, unknown>;
+    const rows = page[field] as Row[];
+    setGot({
+      question, rows, total: page.total ?? rows.length, next: page.next,
+      now_s: page.now_s, entry: page.entry,
+    });
+  };
+  const { problem, setProblem, loading, newest, again } = useListReading(question, got !== null, follows, begin);
 
   const readOn = useCallback(async (): Promise<void> => {
     if (busy.current) return;
@@ -139,7 +107,7 @@ export function usePages<P extends Path, F extends Listed<P>>(
         setGot(now);
       }
     } catch (error) {
-      setProblem(error instanceof Problem ? error : new Problem(0, String(error)));
+      setProblem(problemFrom(error));
     } finally {
       busy.current = false;
     }
@@ -160,6 +128,6 @@ export function usePages<P extends Path, F extends Listed<P>>(
     problem,
     reach,
     newer: !follows && newest !== null && got !== null && got.entry !== newest,
-    again: () => setAsked((was) => was + 1),
+    again,
   };
 }

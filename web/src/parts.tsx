@@ -3,6 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useId } from "preact/hooks";
 import type { Data } from "./data.ts";
 import type { Problem } from "./api.ts";
+import { moment } from "./format.ts";
 import { href } from "./route.ts";
 
 /** A name that somebody else chose: it cannot turn or overflow what stands beside it. */
@@ -58,6 +59,16 @@ export function Card(props: {
   );
 }
 
+/** A part of a form. */
+export function Part({ title, children }: { title: string; children: ComponentChildren }) {
+  return (
+    <fieldset>
+      <legend>{title}</legend>
+      <div class="filters">{children}</div>
+    </fieldset>
+  );
+}
+
 /** The state of a job, node or loan: a shape and a word, never a colour alone. */
 export function State({ of }: { of: string }) {
   return <span class={`state state-${of}`}>{of.replace(/_/g, " ")}</span>;
@@ -85,6 +96,60 @@ export function Figures({ of }: { of: readonly Figure[] }) {
         </div>
       ))}
     </dl>
+  );
+}
+
+/** A small table, which scrolls where it is too wide; `#` before a title: a column of numbers. */
+export function Table(props: {
+  label: string;
+  head: readonly (ComponentChildren | false)[];
+  class?: string;
+  children: ComponentChildren;
+}) {
+  return (
+    <div class="scroll" tabIndex={0} role="region" aria-label={props.label}>
+      <table class={props.class}>
+        <thead>
+          <tr>
+            {props.head.filter((one) => one !== false).map((one, at) =>
+              typeof one === "string" && one.startsWith("#") ? (
+                <th key={at} scope="col" class="number">{one.slice(1)}</th>
+              ) : (
+                <th key={at} scope="col">{one}</th>
+              ),
+            )}
+          </tr>
+        </thead>
+        <tbody>{props.children}</tbody>
+      </table>
+    </div>
+  );
+}
+
+/** A verb's reason, in the words of who asked. */
+export function Because({ of }: { of: string }) {
+  return of === "" ? null : (
+    <>
+      : <bdi class="text">{of}</bdi>
+    </>
+  );
+}
+
+interface Deed {
+  by: string;
+  since_s: number | null;
+  until_s?: number | null;
+  reason: string;
+}
+
+/** Who asked for what holds, since when and why. */
+export function By({ of }: { of: Deed }) {
+  return (
+    <>
+      by <Name of={of.by} /> since {moment(of.since_s)}
+      {of.until_s != null && <> until {moment(of.until_s)}</>}
+      <Because of={of.reason} />
+    </>
   );
 }
 

@@ -3,10 +3,9 @@
  * goes to the end waits for one part, and those left far behind are let go of. All parts are of one
  * state, so that none tears.
  */
-import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { type Params, Problem, address, read } from "./api.ts";
-import { head } from "./live.ts";
-import { type Repeated, repeated } from "./repeated.ts";
+import { useCallback, useMemo, useRef, useState } from "preact/hooks";
+import { type Params, type Problem, address, problemFrom, read } from "./api.ts";
+import { useListReading } from "./reading.ts";
 import { route } from "./route.ts";
 
 interface PartOf {
@@ -36,8 +35,6 @@ export interface LongRows<Row> {
 export const PART = 200;
 /** So many parts are held at most. */
 const HELD = 20;
-const APART_MS = 1000;
-const AWAY_S = 3;
 const RETRY_MS = 1000;
 
 interface Got<Row> {
@@ -64,14 +61,9 @@ export function useRows<Row>(path: string, field: string, params: Params): LongR
   const { cell, entry } = route.value;
   const question = address(path, { cell, entry, ...params });
   const [got, setGot] = useState<Got<Row> | null>(null);
-  const [problem, setProblem] = useState<Problem | null>(null);
-  const [loading, setLoading] = useState(true);
-  const [asked, setAsked] = useState(0);
   const current = useRef(got);
   const wanted = useRef<readonly [number, number]>([0, 0]);
   const busy = useRef(false);
-  const reader = useRef<Repeated | null>(null);
-  const newest = entry === null ? (head.value?.entry ?? null) : null;
   const fresh = got === null || got.question !== question;
   // A list that was read further is not read again by itself: its rows would jump while one reads.
   const follows = fresh || got.parts.size <= 1;
@@ -86,37 +78,13 @@ export function useRows<Row>(path: string, field: string, params: Params): LongR
     return [part, part[field] as Row[]];
   };
 
-  useEffect(() => {
-    const work = async (signal: AbortSignal): Promise<number | null> => {
-      setLoading(true);
-      try {
-        const [part, rows] = await ask({ entry }, signal);
-        const { now_s, total } = part;
-        set({ question, entry: part.entry, now_s, total, parts: new Map([[0, rows]]) });
-        setProblem(null);
-        setLoading(false);
-        void readOn();
-        return null;
-      } catch (error) {
-        if (signal.aborted) return null;
-        const told = error instanceof Problem ? error : new Problem(0, String(error));
-        if (told.status === 429) return told.retryAfter ?? 1;
-        // While the gateway is away the rows stay; the bar above says how old they are.
-        if (told.status !== 0 || current.current === null) setProblem(told);
-        setLoading(false);
-        return told.retryAfter ?? (told.status === 0 ? AWAY_S : null);
-      }
-    };
-    const begun = repeated(work, APART_MS);
-    reader.current = begun;
-    return () => {
-      begun.end();
-      reader.current = null;
-    };
-  }, [question, asked]);
-  useEffect(() => {
-    if (follows) reader.current?.poke();
-  }, [newest]);
+  const begin = async (signal: AbortSignal): Promise<void> => {
+    const [part, rows] = await ask({ entry }, signal);
+    const { now_s, total } = part;
+    set({ question, entry: part.entry, now_s, total, parts: new Map([[0, rows]]) });
+    void readOn();
+  };
+  const { problem, setProblem, loading, newest, again } = useListReading(question, got !== null, follows, begin);
 
   /** Read what is wanted and not here; what was wanted before, and is not any more, is left. */
   async function readOn(): Promise<void> {
@@ -134,7 +102,7 @@ export function useRows<Row>(path: string, field: string, params: Params): LongR
         try {
           [, rows] = await ask({ entry: had.entry, skip: needed * PART });
         } catch (error) {
-          const told = error instanceof Problem ? error : new Problem(0, String(error));
+          const told = problemFrom(error);
           if (told.status !== 429) throw told;
           await new Promise((go) => setTimeout(go, (told.retryAfter ?? 0) * 1000 || RETRY_MS));
           continue;
@@ -144,7 +112,7 @@ export function useRows<Row>(path: string, field: string, params: Params): LongR
         set({ ...now, parts: held(now.parts, needed, rows, wanted.current) });
       }
     } catch (error) {
-      setProblem(error as Problem);
+      setProblem(problemFrom(error));
     } finally {
       busy.current = false;
     }
@@ -171,7 +139,7 @@ export function useRows<Row>(path: string, field: string, params: Params): LongR
     now_s: got?.now_s ?? null,
     loading: loading || fresh,
     newer: !follows && newest !== null && got?.entry !== newest,
-    again: () => setAsked((was) => was + 1),
+    again,
   };
 }
 

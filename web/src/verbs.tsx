@@ -17,6 +17,8 @@ export interface Asking {
   about: string;
   /** Each is a request of its own. */
   requests: readonly { name: string; args: Args }[];
+  /** Whether the gateway was asked already what would come of it. */
+  tried?: boolean;
   /** Whether it takes something away. */
   danger?: boolean;
   /** A number that is asked for, and goes into the arguments. */
@@ -38,6 +40,15 @@ const open = signal<Asking | null>(null);
 /** Open the dialog that confirms it. */
 export function ask(asking: Asking): void {
   if (asking.requests.length > 0) open.value = asking;
+}
+
+/** A button that opens it. */
+export function AskButton({ label, of, disabled }: { label: string; of: Asking; disabled?: boolean }) {
+  return (
+    <button type="button" class={of.danger ? "danger" : ""} disabled={disabled} onClick={() => ask(of)}>
+      {label}
+    </button>
+  );
 }
 
 function newKey(): string {
@@ -80,7 +91,7 @@ function Dialog({ of }: { of: Asking }) {
     dialog.current?.showModal();
     let ended = false;
     void (async () => {
-      for (const { name, args } of of.requests.slice(0, PREVIEWED)) {
+      for (const { name, args } of of.tried ? [] : of.requests.slice(0, PREVIEWED)) {
         try {
           await post(args, "", { dryRun: true });
         } catch (error) {

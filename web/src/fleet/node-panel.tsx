@@ -5,9 +5,9 @@ import type { Schemas } from "../api.ts";
 import { useData } from "../data.ts";
 import { clock, duration, moment, percent } from "../format.ts";
 import { may } from "../me.ts";
-import { Empty, JobLink, Loaded, Name, State } from "../parts.tsx";
+import { Because, By, Empty, JobLink, Loaded, Name, State } from "../parts.tsx";
 import { href, isPast } from "../route.ts";
-import { ask } from "../verbs.tsx";
+import { AskButton } from "../verbs.tsx";
 
 type NodeRow = Schemas["NodeRow"];
 
@@ -105,8 +105,7 @@ function Standing({ of, now_s }: { of: NodeRow; now_s: number }) {
       )}
       {of.cordon !== null && (
         <li>
-          Cordoned by <Name of={of.cordon.by} /> since {moment(of.cordon.since_s)}
-          <Because of={of.cordon.reason} />.
+          Cordoned <By of={of.cordon} />.
         </li>
       )}
       {of.freeze !== null && (
@@ -117,14 +116,6 @@ function Standing({ of, now_s }: { of: NodeRow; now_s: number }) {
         </li>
       )}
     </ul>
-  );
-}
-
-function Because({ of }: { of: string }) {
-  return of === "" ? null : (
-    <>
-      : <bdi class="text">{of}</bdi>
-    </>
   );
 }
 
@@ -172,31 +163,23 @@ function Verbs({ of, now_s }: { of: NodeRow; now_s: number }) {
       {may("node.cordon") && (
         <div class="row">
           {closed ? (
-            <button
-              type="button"
-              onClick={() =>
-                ask({
-                  title: "Uncordon this node",
-                  about: "It takes work again; a drain of it is called off.",
-                  requests: [{ name: node, args: { verb: "node.uncordon", node } }],
-                })
-              }
-            >
-              Uncordon
-            </button>
+            <AskButton
+              label="Uncordon"
+              of={{
+                title: "Uncordon this node",
+                about: "It takes work again; a drain of it is called off.",
+                requests: [{ name: node, args: { verb: "node.uncordon", node } }],
+              }}
+            />
           ) : (
-            <button
-              type="button"
-              onClick={() =>
-                ask({
-                  title: "Cordon this node",
-                  about: "No new work on it; what runs there goes on.",
-                  requests: [{ name: node, args: { verb: "node.cordon", node } }],
-                })
-              }
-            >
-              Cordon
-            </button>
+            <AskButton
+              label="Cordon"
+              of={{
+                title: "Cordon this node",
+                about: "No new work on it; what runs there goes on.",
+                requests: [{ name: node, args: { verb: "node.cordon", node } }],
+              }}
+            />
           )}
         </div>
       )}
@@ -224,24 +207,19 @@ function Verbs({ of, now_s }: { of: NodeRow; now_s: number }) {
             Preview
           </a>
           {may("node.drain") && (
-            <button
-              type="button"
-              class="danger"
-              onClick={() =>
-                ask({
-                  title: "Drain this node",
-                  about:
-                    `${jobs === 1 ? "The one job" : `The ${jobs} jobs`} on it save their work and leave ` +
-                    `within ${duration(minutes * 60)}; then the node stays cordoned.`,
-                  danger: true,
-                  requests: [
-                    { name: node, args: { verb: "node.drain", node, by_s: now_s + minutes * 60, force } },
-                  ],
-                })
-              }
-            >
-              Drain…
-            </button>
+            <AskButton
+              label="Drain…"
+              of={{
+                title: "Drain this node",
+                about:
+                  `${jobs === 1 ? "The one job" : `The ${jobs} jobs`} on it save their work and leave ` +
+                  `within ${duration(minutes * 60)}; then the node stays cordoned.`,
+                danger: true,
+                requests: [
+                  { name: node, args: { verb: "node.drain", node, by_s: now_s + minutes * 60, force } },
+                ],
+              }}
+            />
           )}
         </div>
       )}

@@ -1,11 +1,11 @@
 /** Lenders: what each has lent, what of it is used, who froze it; freeze, unfreeze, recall. */
 import { useState } from "preact/hooks";
 import type { Schemas } from "../api.ts";
-import { count, duration, moment } from "../format.ts";
+import { count, duration } from "../format.ts";
 import { may } from "../me.ts";
-import { Empty, Name } from "../parts.tsx";
+import { By, Empty, Name, Table } from "../parts.tsx";
 import { href } from "../route.ts";
-import { ask } from "../verbs.tsx";
+import { AskButton } from "../verbs.tsx";
 
 type Freeze = Schemas["Freeze"];
 
@@ -64,53 +64,41 @@ export function LenderTable({ rows, freezes, now_s }: Shown) {
     <>
       {everything !== undefined && (
         <p class="problem">
-          No lender lends: <Frozen of={everything} />
+          No lender lends: <By of={everything} />
         </p>
       )}
-      <div class="scroll" tabIndex={0} role="region" aria-label="Lenders">
-        <table class="lenders">
-          <thead>
-            <tr>
-              <th scope="col">lender</th>
-              <th scope="col">lent, used and unused</th>
-              <th scope="col" class="number">lent</th>
-              <th scope="col" class="number">used</th>
-              <th scope="col" class="number">unused</th>
-              <th scope="col" class="number">due back</th>
-              <th scope="col">frozen</th>
-              {verbs && <th scope="col">ask</th>}
-            </tr>
-          </thead>
-          <tbody>
-            {rows.map((row) => (
-              <tr key={row.lender}>
-                <th scope="row">
-                  <a href={href({ view: "decisions", query: { subject: row.lender } })}>
-                    <Name of={row.lender} />
-                  </a>
-                </th>
-                <td><LentBar of={row} /></td>
-                <td class="number">{count(row.lent)} of {count(row.gpus)}</td>
-                <td class="number">{count(row.used)}</td>
-                <td class={row.lent > row.used ? "number bad-text" : "number nil"}>{count(row.lent - row.used)}</td>
-                <td class={row.due ? "number" : "number nil"}>{count(row.due)}</td>
-                <td>
-                  {freezes[row.lender] === undefined ? (
-                    <span class="nil">no</span>
-                  ) : (
-                    <Frozen of={freezes[row.lender] as Freeze} />
-                  )}
-                </td>
-                {verbs && (
-                  <td>
-                    <Verbs row={row} frozen={freezes[row.lender] !== undefined} minutes={minutes} now_s={now_s} />
-                  </td>
-                )}
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table
+        label="Lenders"
+        class="lenders"
+        head={["lender", "lent, used and unused", "#lent", "#used", "#unused", "#due back", "frozen", verbs && "ask"]}
+      >
+        {rows.map((row) => (
+          <tr key={row.lender}>
+            <th scope="row">
+              <a href={href({ view: "decisions", query: { subject: row.lender } })}>
+                <Name of={row.lender} />
+              </a>
+            </th>
+            <td><LentBar of={row} /></td>
+            <td class="number">{count(row.lent)} of {count(row.gpus)}</td>
+            <td class="number">{count(row.used)}</td>
+            <td class={row.lent > row.used ? "number bad-text" : "number nil"}>{count(row.lent - row.used)}</td>
+            <td class={row.due ? "number" : "number nil"}>{count(row.due)}</td>
+            <td>
+              {freezes[row.lender] === undefined ? (
+                <span class="nil">no</span>
+              ) : (
+                <By of={freezes[row.lender] as Freeze} />
+              )}
+            </td>
+            {verbs && (
+              <td>
+                <Verbs row={row} frozen={freezes[row.lender] !== undefined} minutes={minutes} now_s={now_s} />
+              </td>
+            )}
+          </tr>
+        ))}
+      </Table>
       {verbs && (
         <p class="row small quiet recall-within">
           <label class="row">
@@ -122,20 +110,6 @@ export function LenderTable({ rows, freezes, now_s }: Shown) {
             </select>
           </label>
         </p>
-      )}
-    </>
-  );
-}
-
-function Frozen({ of }: { of: Freeze }) {
-  return (
-    <>
-      by <Name of={of.by} /> since {moment(of.since_s)}
-      {of.until_s !== null && <> until {moment(of.until_s)}</>}
-      {of.reason !== "" && (
-        <>
-          : <bdi class="text">{of.reason}</bdi>
-        </>
       )}
     </>
   );
@@ -173,47 +147,34 @@ function Verbs({ row, frozen, minutes, now_s }: VerbsOf) {
   return (
     <div class="row">
       {frozen ? (
-        <button
-          type="button"
-          onClick={() =>
-            ask({
-              title: "Unfreeze this lender",
-              about: "Its idle GPUs may be borrowed again.",
-              requests: [{ name: lender, args: { verb: "loans.unfreeze", lender } }],
-            })
-          }
-        >
-          Unfreeze
-        </button>
+        <AskButton
+          label="Unfreeze"
+          of={{
+            title: "Unfreeze this lender",
+            about: "Its idle GPUs may be borrowed again.",
+            requests: [{ name: lender, args: { verb: "loans.unfreeze", lender } }],
+          }}
+        />
       ) : (
-        <button
-          type="button"
-          onClick={() =>
-            ask({
-              title: "Freeze this lender",
-              about: "Nothing more is borrowed from it. What is lent stays lent until it is called back.",
-              requests: [{ name: lender, args: { verb: "loans.freeze", lender } }],
-            })
-          }
-        >
-          Freeze
-        </button>
+        <AskButton
+          label="Freeze"
+          of={{
+            title: "Freeze this lender",
+            about: "Nothing more is borrowed from it. What is lent stays lent until it is called back.",
+            requests: [{ name: lender, args: { verb: "loans.freeze", lender } }],
+          }}
+        />
       )}
-      <button
-        type="button"
-        class="danger"
+      <AskButton
+        label="Recall…"
         disabled={row.nodes === 0}
-        onClick={() =>
-          ask({
-            title: "Call its nodes back",
-            about: `All ${row.nodes} nodes that it lent are emptied, and due in ${duration(minutes * 60)}.`,
-            danger: true,
-            requests: [{ name: lender, args: { verb: "loans.recall", lender, by_s: now_s + minutes * 60 } }],
-          })
-        }
-      >
-        Recall…
-      </button>
+        of={{
+          title: "Call its nodes back",
+          about: `All ${row.nodes} nodes that it lent are emptied, and due in ${duration(minutes * 60)}.`,
+          danger: true,
+          requests: [{ name: lender, args: { verb: "loans.recall", lender, by_s: now_s + minutes * 60 } }],
+        }}
+      />
       <a
         class="button"
         href={href({

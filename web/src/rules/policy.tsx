@@ -1,11 +1,10 @@
 /** The policy in force, who set it, what is paused; another policy, with a preview. */
 import { useState } from "preact/hooks";
 import type { Schemas } from "../api.ts";
-import { moment } from "../format.ts";
 import { may } from "../me.ts";
-import { Card, Name } from "../parts.tsx";
+import { By, Card } from "../parts.tsx";
 import { href } from "../route.ts";
-import { ask } from "../verbs.tsx";
+import { AskButton, ask } from "../verbs.tsx";
 import { PolicyField } from "./policy-field.tsx";
 
 type Rules = Schemas["RulesAnswer"];
@@ -24,13 +23,7 @@ export function PolicyCard({ of }: { of: Rules }) {
             "as configured"
           ) : (
             <>
-              set by <Name of={policy.set_by} /> since {moment(policy.since_s)}
-              {policy.reason !== "" && (
-                <>
-                  : <bdi class="text">{policy.reason}</bdi>
-                </>
-              )}
-              ; the configuration says <code><bdi class="text">{policy.configured}</bdi></code>
+              set <By of={{ ...policy, by: policy.set_by }} />; the configuration says <code><bdi class="text">{policy.configured}</bdi></code>
             </>
           )}
         </span>
@@ -61,18 +54,14 @@ export function PolicyCard({ of }: { of: Rules }) {
             Set…
           </button>
           {policy.set_by !== null && (
-            <button
-              type="button"
-              onClick={() =>
-                ask({
-                  title: "Go back to the configured policy",
-                  about: `The configuration says ${policy.configured}.`,
-                  requests: [{ name: policy.configured, args: { verb: "policy.clear" } }],
-                })
-              }
-            >
-              Clear
-            </button>
+            <AskButton
+              label="Clear"
+              of={{
+                title: "Go back to the configured policy",
+                about: `The configuration says ${policy.configured}.`,
+                requests: [{ name: policy.configured, args: { verb: "policy.clear" } }],
+              }}
+            />
           )}
         </form>
       )}
@@ -87,14 +76,7 @@ function Pauses({ of }: { of: Rules["pauses"] }) {
     <ul class="standing">
       {rows.map(([what, pause]) => (
         <li key={what}>
-          {what === "all" ? "Starts and loans are" : `${what[0]?.toUpperCase()}${what.slice(1)} are`} paused by{" "}
-          <Name of={pause.by} /> since {moment(pause.since_s)}
-          {pause.until_s !== null && <> until {moment(pause.until_s)}</>}
-          {pause.reason !== "" && (
-            <>
-              : <bdi class="text">{pause.reason}</bdi>
-            </>
-          )}
+          {what === "all" ? "Starts and loans are" : `${what[0]?.toUpperCase()}${what.slice(1)} are`} paused <By of={pause} />
         </li>
       ))}
     </ul>

@@ -3,11 +3,10 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { type Schemas, get } from "../api.ts";
 import { isolated } from "../bidi.ts";
-import { Card, Name } from "../parts.tsx";
+import { Card, Name, Part } from "../parts.tsx";
 import { go, route } from "../route.ts";
 import { type Args, ask, post } from "../verbs.tsx";
-import { EMPTY, type Given, NO_MODEL, newName, specOf } from "./given.ts";
-import { LONGEST, tooLong } from "./job-file.ts";
+import { EMPTY, type Given, LONGEST, NO_MODEL, fileOf, newName, specOf, tooLong } from "./given.ts";
 import { type Field, Wrong, wrongOf } from "./wrong.ts";
 
 /** What stands in the file, where it says something that a field leaves out. */
@@ -29,8 +28,9 @@ export function SubmitForm({ who, closed }: { who: Schemas["Me"]; closed: string
     setWrong(null);
     setBusy(true);
     try {
+      const file = await fileOf(given.file);
       const { now_s } = await get("/api/v1/overview", { cell: route.value.cell });
-      const spec = specOf(given, name, who.role === "tenant" ? who.tenant : null, now_s);
+      const spec = specOf(given, file, name, who.role === "tenant" ? who.tenant : null, now_s);
       const args: Args = { verb: "job.submit", spec };
       await post(args, "", { dryRun: true });
       const job = String(spec["job"]);
@@ -38,6 +38,7 @@ export function SubmitForm({ who, closed }: { who: Schemas["Me"]; closed: string
         title: "Submit this job",
         about: `It would be taken. ${isolated(job)} asks for ${sizes(spec)}.`,
         requests: [{ name: job, args }],
+        tried: true,
         then: () => go({ view: "jobs", id: job }),
       });
     } catch (error) {
@@ -160,15 +161,6 @@ function Told({ field, text }: { field: Field; text: string }) {
   );
 }
 
-function Part({ title, children }: { title: string; children: ComponentChildren }) {
-  return (
-    <fieldset>
-      <legend>{title}</legend>
-      <div class="filters">{children}</div>
-    </fieldset>
-  );
-}
-
 function Labelled(props: { title: string; wide?: boolean; error: ComponentChildren; children: ComponentChildren }) {
   return (
     <div class={props.wide ? "field wide" : "field"}>
@@ -199,12 +191,12 @@ function FilePart({ text, set, refuse, input, error }: FileOf) {
   }
   return (
     <div class="field wide">
-      <label for={id}>the file of a job, in JSON; what is said above counts before it</label>
+      <label for={id}>the file of a job, in YAML or JSON; what is said above counts before it</label>
       <textarea
         id={id}
         rows={5}
         spellcheck={false}
-        placeholder={'{"start_cost_s": 2, "program": {"saves": "on_signal"}}'}
+        placeholder={"start_cost_s: 2\nprogram: {saves: on_signal}"}
         {...input}
       />
       {error}
@@ -213,7 +205,7 @@ function FilePart({ text, set, refuse, input, error }: FileOf) {
           from a file
           <input
             type="file"
-            accept=".json,application/json"
+            accept=".yaml,.yml,.json"
             onChange={(event) => {
               void take(event.currentTarget.files);
               event.currentTarget.value = "";

@@ -1,6 +1,8 @@
 /** The form's fields as text, and the job that they ask for. */
-import { type Fields, readJobFile } from "./job-file.ts";
+import { Problem, type Schemas, send } from "../api.ts";
 import { Wrong } from "./wrong.ts";
+
+type Fields = Record<string, unknown>;
 
 export interface Given {
   job: string;
@@ -26,6 +28,8 @@ export const EMPTY: Given = {
   job: "", tenant: "", model: "", least: "", most: "", steps: "", batch: "", rates: "",
   deadline: "", priority: "", edge: "", command: "", workdir: "", file: "",
 };
+/** What the gateway takes no more than, in letters; a page stands still over a text that is much longer. */
+export const LONGEST = 500_000;
 /** What a job without a model is called by; it has no kin to learn from. */
 export const NO_MODEL = "unnamed";
 const GPUS_MOST = 65_536;
@@ -37,18 +41,38 @@ export function newName(): string {
   return `job-${Array.from(bytes, (one) => one.toString(16).padStart(2, "0")).join("")}`;
 }
 
+export function tooLong(): Wrong {
+  return new Wrong("file", `This is longer than the ${LONGEST.toLocaleString("en")} letters that a job's file may have.`);
+}
+
+/** Have the gateway read a job's file, as `tidegate submit` would. Throws Wrong. */
+export async function fileOf(text: string): Promise<Schemas["JobFileAnswer"]> {
+  if (text.trim() === "") return { fields: {}, deadline_after_s: null };
+  if (text.length > LONGEST) throw tooLong();
+  try {
+    return await send("/api/v1/job-file", { method: "POST", body: { text } });
+  } catch (error) {
+    throw error instanceof Problem && error.parameter === "text" ? new Wrong("file", error.message) : error;
+  }
+}
+
 /**
  * Make the job that is asked for; where form and file say different things, the form counts. Throws
  * Wrong.
  *
+ * @param file What its file says.
  * @param name What it is called if nobody says so.
  * @param tenant Whose it is, where that is not to be chosen.
  * @param now_s The log's own time, from which a deadline counts.
  */
-export function specOf(given: Given, name: string, tenant: string | null, now_s: number): Fields {
-  const file = readJobFile(given.file);
-  const { deadline: inFile, ...said } = file;
-  const spec: Fields = { job: name, model: NO_MODEL, samples_per_step: 1, ...said };
+export function specOf(
+  given: Given,
+  file: Schemas["JobFileAnswer"],
+  name: string,
+  tenant: string | null,
+  now_s: number,
+): Fields {
+  const spec: Fields = { job: name, model: NO_MODEL, samples_per_step: 1, ...file.fields };
   const own: Fields = {
     job: text(given.job), tenant: tenant ?? text(given.tenant), model: text(given.model),
     gpus_min: number(given, "least"), gpus_max: number(given, "most"),
@@ -57,10 +81,11 @@ export function specOf(given: Given, name: string, tenant: string | null, now_s:
     edge_allowed: given.edge === "no" ? false : undefined,
   };
   for (const [field, value] of Object.entries(own)) if (value !== undefined) spec[field] = value;
-  const program = programOf(given, said["program"]);
+  const program = programOf(given, file.fields["program"]);
   if (program !== undefined) spec["program"] = program;
-  const deadline = text(given.deadline) ?? inFile;
-  if (deadline !== undefined) spec["deadline_s"] = now_s + secondsOf(String(deadline), given.deadline === "" ? "file" : "deadline");
+  const deadline = text(given.deadline);
+  const after_s = deadline === undefined ? file.deadline_after_s : secondsOf(deadline);
+  if (after_s !== null) spec["deadline_s"] = now_s + after_s;
   return completed(spec);
 }
 
@@ -122,14 +147,14 @@ function programOf(given: Given, inFile: unknown): unknown {
 const UNITS: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3600, d: 86_400 };
 
 /** Read a length of time, as the command line does: `90m`, `2h`, `1h30m`. */
-function secondsOf(said: string, field: "deadline" | "file"): number {
+function secondsOf(said: string): number {
   const parts = said.trim().toLowerCase().match(/^(?:\d+(?:\.\d+)?[smhd])*(?:\d+(?:\.\d+)?)?$/);
   let total_s = 0;
   for (const [, length = "", unit = "s"] of said.toLowerCase().matchAll(/(\d+(?:\.\d+)?)([smhd])?/g)) {
     total_s += Number(length) * (UNITS[unit] ?? 1);
   }
   if (parts === null || total_s <= 0 || total_s > TEN_YEARS_S) {
-    throw new Wrong(field, `“${said}” is no length of time from now; write 90m, 2h or 1h30m.`);
+    throw new Wrong("deadline", `“${said}” is no length of time from now; write 90m, 2h or 1h30m.`);
   }
   return total_s;
 }

@@ -6,7 +6,7 @@ import { useData } from "../data.ts";
 import { count, duration, figure, moment, plural } from "../format.ts";
 import { valueInWords } from "../journal-words.ts";
 import { head } from "../live.ts";
-import { Card, Empty, JobLink, Loaded, NodeLink } from "../parts.tsx";
+import { Card, Empty, JobLink, Loaded, NodeLink, Table } from "../parts.tsx";
 import { go, href, route } from "../route.ts";
 import "../journal.css";
 
@@ -148,24 +148,14 @@ function Changes({ title, kind, rows, total }: ChangesOf) {
       {!rows.length ? (
         <p class="quiet">None does.</p>
       ) : (
-        <div class="scroll" tabIndex={0} role="region" aria-label={`${title}, field by field`}>
-          <table>
-            <thead>
-              <tr>
-                <th scope="col">{kind}</th>
-                <th scope="col">what differs</th>
-              </tr>
-            </thead>
-            <tbody>
-              {shown.map((row) => (
-                <tr key={row.name}>
-                  <th scope="row">{kind === "job" ? <JobLink job={row.name} /> : <NodeLink node={row.name} />}</th>
-                  <td><What of={row} /></td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table label={`${title}, field by field`} head={[kind, "what differs"]}>
+          {shown.map((row) => (
+            <tr key={row.name}>
+              <th scope="row">{kind === "job" ? <JobLink job={row.name} /> : <NodeLink node={row.name} />}</th>
+              <td><What of={row} /></td>
+            </tr>
+          ))}
+        </Table>
       )}
       {rows.length > SHOWN && (
         <button type="button" class="plain" onClick={() => setAll(!all)}>

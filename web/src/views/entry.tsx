@@ -4,7 +4,7 @@ import type { Schemas } from "../api.ts";
 import { useData } from "../data.ts";
 import { clock, count, day, plural } from "../format.ts";
 import { fieldInWords, stimulusInWords, valueInWords, words } from "../journal-words.ts";
-import { Card, Empty, JobLink, Loaded, Name, NodeLink } from "../parts.tsx";
+import { Card, Empty, JobLink, Loaded, Name, NodeLink, Table } from "../parts.tsx";
 import { href, route } from "../route.ts";
 import "../journal.css";
 
@@ -170,28 +170,16 @@ function Commands({ decision }: { decision: Decision }) {
       {issued.length === 0 ? (
         <p class="quiet">No command went out.</p>
       ) : (
-        <div class="scroll" tabIndex={0} role="region" aria-label="Commands">
-          <table>
-            <thead>
-              <tr>
-                <th scope="col">command</th>
-                <th scope="col">about</th>
-                <th scope="col">to agent</th>
-                <th scope="col">until</th>
-              </tr>
-            </thead>
-            <tbody>
-              {issued.map((one) => (
-                <tr key={String(one["command"])}>
-                  <td title={String(one["command"])}>{words(String(one["kind"]))}</td>
-                  <td><Subject name="job" of={String(one["subject"])} /></td>
-                  <td><Name of={String(one["agent"])} /></td>
-                  <td>{clock(Number(one["expires_s"]))}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table label="Commands" head={["command", "about", "to agent", "until"]}>
+          {issued.map((one) => (
+            <tr key={String(one["command"])}>
+              <td title={String(one["command"])}>{words(String(one["kind"]))}</td>
+              <td><Subject name="job" of={String(one["subject"])} /></td>
+              <td><Name of={String(one["agent"])} /></td>
+              <td>{clock(Number(one["expires_s"]))}</td>
+            </tr>
+          ))}
+        </Table>
       )}
     </Card>
   );
@@ -226,26 +214,15 @@ function FactTable({ kind, rows }: { kind: string; rows: Fields[] }) {
   const names = [...new Set(rows.flatMap((row) => Object.keys(row)))];
   if (names.length > 7) return <>{rows.map((row, at) => <Pairs of={row} key={at} />)}</>;
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label={`Facts: ${words(kind)}`}>
-      <table>
-        <thead>
-          <tr>
-            {names.map((name) => (
-              <th scope="col" key={name}>{fieldInWords(name)}</th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {rows.map((row, at) => (
-            <tr key={at}>
-              {names.map((name) => (
-                <td key={name}><Value name={name} of={row[name]} /></td>
-              ))}
-            </tr>
+    <Table label={`Facts: ${words(kind)}`} head={names.map(fieldInWords)}>
+      {rows.map((row, at) => (
+        <tr key={at}>
+          {names.map((name) => (
+            <td key={name}><Value name={name} of={row[name]} /></td>
           ))}
-        </tbody>
-      </table>
-    </div>
+        </tr>
+      ))}
+    </Table>
   );
 }
 

@@ -10,7 +10,7 @@ import { type Colouring, COLOURINGS, coloured } from "../fleet/looks.ts";
 import { NodePanel } from "../fleet/node-panel.tsx";
 import { sums } from "../fleet/words.ts";
 import { count, percent } from "../format.ts";
-import { Card, Empty, type Figure, Figures, Loaded } from "../parts.tsx";
+import { Card, Empty, Figures, Loaded, Table, type Figure } from "../parts.tsx";
 import { go, route } from "../route.ts";
 import { scheme } from "../theme.ts";
 import "../fleet/fleet.css";
@@ -133,32 +133,22 @@ function Choices({ colouring, asTable }: { colouring: Colouring; asTable: boolea
 function Pools({ of }: { of: ReturnType<typeof sums> }) {
   return (
     <Card title="By pool">
-      <div class="scroll" tabIndex={0} role="region" aria-label="Figures by pool">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">pool</th>
-              <th scope="col">kind</th>
-              {["nodes", "GPUs", "held", "lent", "due back", "draining", "cordoned", "silent"].map((one) => (
-                <th scope="col" class="number" key={one}>{one}</th>
-              ))}
-            </tr>
-          </thead>
-          <tbody>
-            {of.map((row) => (
-              <tr key={row.pool}>
-                <th scope="row"><bdi>{row.pool}</bdi></th>
-                <td>{row.kind}</td>
-                {[row.nodes, row.gpus, row.held, row.lent, row.due, row.draining, row.cordoned, row.silent].map(
-                  (value, at) => (
-                    <td class={value ? "number" : "number nil"} key={at}>{count(value)}</td>
-                  ),
-                )}
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table
+        label="Figures by pool"
+        head={["pool", "kind", "#nodes", "#GPUs", "#held", "#lent", "#due back", "#draining", "#cordoned", "#silent"]}
+      >
+        {of.map((row) => (
+          <tr key={row.pool}>
+            <th scope="row"><bdi>{row.pool}</bdi></th>
+            <td>{row.kind}</td>
+            {[row.nodes, row.gpus, row.held, row.lent, row.due, row.draining, row.cordoned, row.silent].map(
+              (value, at) => (
+                <td class={value ? "number" : "number nil"} key={at}>{count(value)}</td>
+              ),
+            )}
+          </tr>
+        ))}
+      </Table>
     </Card>
   );
 }

@@ -4,7 +4,7 @@ import { useData } from "../data.ts";
 import { bytes, capital, count, duration, moment, percent, plural } from "../format.ts";
 import { Agents } from "../health/agents.tsx";
 import { head } from "../live.ts";
-import { Card, type Figure, Figures, Loaded, Name } from "../parts.tsx";
+import { Card, Figures, Loaded, Name, Table, type Figure } from "../parts.tsx";
 import { useProof } from "../proof.ts";
 import { href } from "../route.ts";
 import "../health/health.css";
@@ -66,51 +66,39 @@ interface CellsOf {
 function Cells({ health, cells, log }: CellsOf) {
   return (
     <Card title="Cells of this log" aside={<Name of={log} wide />}>
-      <div class="scroll" tabIndex={0} role="region" aria-label="Cells">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">cell</th>
-              <th scope="col">leader</th>
-              <th scope="col">policy</th>
-              <th scope="col" class="number">newest entry</th>
-              <th scope="col">its time</th>
-              <th scope="col">index of the past</th>
-              <th scope="col">problem</th>
+      <Table
+        label="Cells"
+        head={["cell", "leader", "policy", "#newest entry", "its time", "index of the past", "problem"]}
+      >
+        {health.map((row) => {
+          const cell = cells.find((one) => one.cell === row.cell);
+          return (
+            <tr key={row.cell}>
+              <th scope="row">
+                <a href={href({ view: "tide", cell: row.cell, entry: null })}>
+                  <Name of={row.cell} />
+                </a>
+              </th>
+              <td>
+                <Name of={cell?.leader ?? "–"} />
+                {cell?.nobody_leads != null && <p class="bad-text">{capital(cell.nobody_leads)}.</p>}
+                {cell?.leader_epoch != null && <span class="quiet"> epoch {cell.leader_epoch}</span>}
+              </td>
+              <td><Name of={cell?.policy ?? "–"} /></td>
+              <td class="number">{row.entry ?? "–"}</td>
+              <td>{moment(row.now_s)}</td>
+              <td><Index of={row.index} /></td>
+              <td>
+                {row.problem === null && row.index.notice === null ? (
+                  <span class="nil">none</span>
+                ) : (
+                  <span class="bad-text">{row.problem ?? row.index.notice}</span>
+                )}
+              </td>
             </tr>
-          </thead>
-          <tbody>
-            {health.map((row) => {
-              const cell = cells.find((one) => one.cell === row.cell);
-              return (
-                <tr key={row.cell}>
-                  <th scope="row">
-                    <a href={href({ view: "tide", cell: row.cell, entry: null })}>
-                      <Name of={row.cell} />
-                    </a>
-                  </th>
-                  <td>
-                    <Name of={cell?.leader ?? "–"} />
-                    {cell?.nobody_leads != null && <p class="bad-text">{capital(cell.nobody_leads)}.</p>}
-                    {cell?.leader_epoch != null && <span class="quiet"> epoch {cell.leader_epoch}</span>}
-                  </td>
-                  <td><Name of={cell?.policy ?? "–"} /></td>
-                  <td class="number">{row.entry ?? "–"}</td>
-                  <td>{moment(row.now_s)}</td>
-                  <td><Index of={row.index} /></td>
-                  <td>
-                    {row.problem === null && row.index.notice === null ? (
-                      <span class="nil">none</span>
-                    ) : (
-                      <span class="bad-text">{row.problem ?? row.index.notice}</span>
-                    )}
-                  </td>
-                </tr>
-              );
-            })}
-          </tbody>
-        </table>
-      </div>
+          );
+        })}
+      </Table>
     </Card>
   );
 }

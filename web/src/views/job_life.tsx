@@ -6,7 +6,7 @@ import { clock, count, duration, moment, plural } from "../format.ts";
 import { type Bar, Gantt, type Mark } from "../gantt.tsx";
 import { head } from "../live.ts";
 import { showTime } from "../moments.ts";
-import { Card, Empty, ProblemNote, Waiting } from "../parts.tsx";
+import { Card, Empty, ProblemNote, Table, Waiting } from "../parts.tsx";
 import { isPast, route } from "../route.ts";
 
 type Why = Schemas["WhyDocument"];
@@ -109,33 +109,17 @@ function picture(stays: readonly Stay[], why: Why, lenders: ReadonlySet<string>)
 
 function StaysTable({ stays }: { stays: readonly Stay[] }) {
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Stays as a table">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">from</th>
-            <th scope="col">to</th>
-            <th scope="col">how</th>
-            <th scope="col">pool</th>
-            <th scope="col" class="number">
-              GPUs
-            </th>
-            <th scope="col">nodes</th>
-          </tr>
-        </thead>
-        <tbody>
-          {stays.map((one) => (
-            <tr key={one.since_s}>
-              <td>{moment(one.since_s)}</td>
-              <td>{one.until_s === null ? "now" : moment(one.until_s)}</td>
-              <td>{one.how}</td>
-              <td>{one.pool}</td>
-              <td class="number">{count(one.gpus)}</td>
-              <td>{one.nodes.join(", ")}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table label="Stays as a table" head={["from", "to", "how", "pool", "#GPUs", "nodes"]}>
+      {stays.map((one) => (
+        <tr key={one.since_s}>
+          <td>{moment(one.since_s)}</td>
+          <td>{one.until_s === null ? "now" : moment(one.until_s)}</td>
+          <td>{one.how}</td>
+          <td>{one.pool}</td>
+          <td class="number">{count(one.gpus)}</td>
+          <td>{one.nodes.join(", ")}</td>
+        </tr>
+      ))}
+    </Table>
   );
 }

@@ -1,6 +1,6 @@
 /** Why a job is as it is, who is ahead of it, and what would have to change. */
 import { useEffect, useState } from "preact/hooks";
-import { Problem, type Schemas, address, asked, problemOf } from "../api.ts";
+import { type Problem, type Schemas, address, asked, problemFrom, problemOf } from "../api.ts";
 import { capital, clock, count, duration, figure, moment } from "../format.ts";
 import { Card, JobLink, NodeLink, ProblemNote } from "../parts.tsx";
 import { href, route } from "../route.ts";
@@ -161,7 +161,7 @@ function Forecast({ id, state }: { id: string; state: string }) {
         } else setFound(told);
       } catch (error) {
         if (error instanceof DOMException && error.name === "AbortError") return;
-        setProblem(error instanceof Problem ? error : new Problem(0, String(error)));
+        setProblem(problemFrom(error));
       }
     };
     setFound(null);

@@ -5,7 +5,7 @@ import { useData } from "../data.ts";
 import { count, duration, figure, moment, plural } from "../format.ts";
 import { LenderTable, lendersOf } from "../loans/lenders.tsx";
 import { Reclaims } from "../loans/reclaims.tsx";
-import { Card, Empty, type Figure, Figures, Loaded, Name, NodeLink, Share, State } from "../parts.tsx";
+import { Card, Empty, Figures, Loaded, Name, NodeLink, Share, State, Table, type Figure } from "../parts.tsx";
 import "../loans/loans.css";
 
 type LoanRow = Schemas["LoanRow"];
@@ -78,36 +78,24 @@ function OnLoan({ of, now_s }: { of: readonly LoanRow[]; now_s: number }) {
   const shown = all ? rows : rows.slice(0, SHOWN);
   return (
     <Card title="On loan" aside={<span>{plural(of.length, "node")}</span>}>
-      <div class="scroll" tabIndex={0} role="region" aria-label="Nodes on loan">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">node</th>
-              <th scope="col">lender</th>
-              <th scope="col">state</th>
-              <th scope="col">lent for</th>
-              <th scope="col">used by jobs</th>
-              <th scope="col">due back</th>
-              <th scope="col">called by</th>
-            </tr>
-          </thead>
-          <tbody>
-            {shown.map((row) => (
-              <tr key={row.node}>
-                <td><NodeLink node={row.node} /></td>
-                <td><Name of={row.pool} /></td>
-                <td><State of={row.state ?? "lent"} /></td>
-                <td title={moment(row.since_s)}>{duration(now_s - row.since_s)}</td>
-                <td>
-                  <Share of={row.gpus_used / Math.max(1, row.gpus)} label={`${row.gpus_used} of ${row.gpus}`} />
-                </td>
-                <td><Due of={row.due_s} now_s={now_s} /></td>
-                <td>{row.recall === null ? <span class="nil">–</span> : <Name of={row.recall.by} />}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table
+        label="Nodes on loan"
+        head={["node", "lender", "state", "lent for", "used by jobs", "due back", "called by"]}
+      >
+        {shown.map((row) => (
+          <tr key={row.node}>
+            <td><NodeLink node={row.node} /></td>
+            <td><Name of={row.pool} /></td>
+            <td><State of={row.state ?? "lent"} /></td>
+            <td title={moment(row.since_s)}>{duration(now_s - row.since_s)}</td>
+            <td>
+              <Share of={row.gpus_used / Math.max(1, row.gpus)} label={`${row.gpus_used} of ${row.gpus}`} />
+            </td>
+            <td><Due of={row.due_s} now_s={now_s} /></td>
+            <td>{row.recall === null ? <span class="nil">–</span> : <Name of={row.recall.by} />}</td>
+          </tr>
+        ))}
+      </Table>
       {rows.length > SHOWN && (
         <p>
           <button type="button" class="plain" onClick={() => setAll(!all)}>

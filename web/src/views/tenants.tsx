@@ -1,10 +1,10 @@
 /** Tenants and quotas: use against what each may have; the policy in force, and what is paused. */
 import { useEffect, useState } from "preact/hooks";
 import { useData } from "../data.ts";
-import { count, moment } from "../format.ts";
+import { count } from "../format.ts";
 import { may } from "../me.ts";
 import { usePages } from "../pages.ts";
-import { Card, Empty, Loaded, Name, ProblemNote, Share } from "../parts.tsx";
+import { By, Card, Empty, Loaded, Name, ProblemNote, Share, Table } from "../parts.tsx";
 import { href } from "../route.ts";
 import { PolicyCard } from "../rules/policy.tsx";
 import { QuotaForm, clearQuota } from "../rules/quota-form.tsx";
@@ -63,26 +63,14 @@ function Quotas({ rows, partly }: { rows: readonly TenantRow[]; partly: boolean 
           <code>tidegate quota set vision 16</code> gives one, <code>tidegate submit --help</code> a job.
         </Empty>
       ) : (
-        <div class="scroll" tabIndex={0} role="region" aria-label="Table of tenants">
-          <table>
-            <thead>
-              <tr>
-                <th scope="col">tenant</th>
-                <th scope="col">GPUs held</th>
-                <th scope="col" class="number">jobs with GPUs</th>
-                <th scope="col" class="number">waiting</th>
-                <th scope="col" class="number">guaranteed</th>
-                <th scope="col">quota</th>
-                {sets && <th scope="col">ask</th>}
-              </tr>
-            </thead>
-            <tbody>
-              {rows.map((row) => (
-                <Tenant key={row.tenant} of={row} edit={sets ? () => setEdited(row.tenant) : null} />
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table
+          label="Table of tenants"
+          head={["tenant", "GPUs held", "#jobs with GPUs", "#waiting", "#guaranteed", "quota", sets && "ask"]}
+        >
+          {rows.map((row) => (
+            <Tenant key={row.tenant} of={row} edit={sets ? () => setEdited(row.tenant) : null} />
+          ))}
+        </Table>
       )}
     </Card>
   );
@@ -117,14 +105,7 @@ function Tenant({ of, edit }: { of: TenantRow; edit: (() => void) | null }) {
         ) : quota.set_by === null ? (
           "by the configuration"
         ) : (
-          <>
-            by <Name of={quota.set_by} /> since {moment(quota.since_s)}
-            {quota.reason !== "" && (
-              <>
-                : <bdi class="text">{quota.reason}</bdi>
-              </>
-            )}
-          </>
+          <By of={{ ...quota, by: quota.set_by }} />
         )}
       </td>
       {edit !== null && (

@@ -7,7 +7,7 @@ import { foreseen } from "../foreseen.ts";
 import { clock, count, figure, moment } from "../format.ts";
 import { head } from "../live.ts";
 import { showTime } from "../moments.ts";
-import { Card, Empty, type Figure, Figures, Loaded } from "../parts.tsx";
+import { Card, Empty, Figures, Loaded, Table, type Figure } from "../parts.tsx";
 import { isPast, route } from "../route.ts";
 import { ended } from "../states.ts";
 import { Attention } from "./attention.tsx";
@@ -203,32 +203,21 @@ function AsTable({ rows }: { rows: Rows }) {
     <details class="as-table" onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>The same as a table</summary>
       {open && (
-        <div class="scroll" tabIndex={0} role="region" aria-label="The tide as a table">
-          <table>
-            <thead>
-              <tr>
-                <th scope="col">when</th>
-                {["need", "theirs", "lent", "lent, unused", "used by jobs", "jobs that wait"].map((one) => (
-                  <th key={one} scope="col" class="number">
-                    {one}
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
-              {[...rows].reverse().map((row) => (
-                <tr key={row.at_s}>
-                  <th scope="row">{moment(row.at_s)}</th>
-                  {[row.need, row.owned, row.lent, row.unused, row.used, row.queue].map((value, place) => (
-                    <td key={place} class="number">
-                      {figure(value)}
-                    </td>
-                  ))}
-                </tr>
+        <Table
+          label="The tide as a table"
+          head={["when", "#need", "#theirs", "#lent", "#lent, unused", "#used by jobs", "#jobs that wait"]}
+        >
+          {[...rows].reverse().map((row) => (
+            <tr key={row.at_s}>
+              <th scope="row">{moment(row.at_s)}</th>
+              {[row.need, row.owned, row.lent, row.unused, row.used, row.queue].map((value, place) => (
+                <td key={place} class="number">
+                  {figure(value)}
+                </td>
               ))}
-            </tbody>
-          </table>
-        </div>
+            </tr>
+          ))}
+        </Table>
       )}
     </details>
   );

@@ -1,6 +1,6 @@
 /** Branches as the gateway has them: asked for, followed, ended. */
 import { useEffect, useState } from "preact/hooks";
-import { Problem, type Schemas, read, send } from "../api.ts";
+import { type Problem, type Schemas, problemFrom, read, send } from "../api.ts";
 
 /** What is done otherwise than in the control; what is absent stays as it is. */
 export type Change = Partial<Omit<Schemas["ChangeBody"], "requests">> & {
@@ -71,7 +71,7 @@ function useFollowed<T>(url: string, goesOn: (data: T) => boolean): Followed<T> 
         if (goesOn(found)) timer = setTimeout(() => void look(), AGAIN_MS);
       } catch (error) {
         if (ended) return;
-        const told = error instanceof Problem ? error : new Problem(0, String(error));
+        const told = problemFrom(error);
         setProblem(told);
         if (told.status !== 404) timer = setTimeout(() => void look(), 5 * AGAIN_MS);
       }

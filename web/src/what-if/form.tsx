@@ -2,7 +2,7 @@
 import { useId, useState } from "preact/hooks";
 import { Problem } from "../api.ts";
 import { useData } from "../data.ts";
-import { Card, Name } from "../parts.tsx";
+import { Card, Name, Part } from "../parts.tsx";
 import { go, route } from "../route.ts";
 import { PolicyField } from "../rules/policy-field.tsx";
 import { begin } from "./branches.ts";
@@ -137,15 +137,6 @@ function wrongOf(error: unknown): { field: string; text: string } {
 }
 
 type TextField = "entry" | "hours" | "runs" | "settings" | "lose" | "demand" | "count" | "like";
-
-function Part({ title, children }: { title: string; children: preact.ComponentChildren }) {
-  return (
-    <fieldset>
-      <legend>{title}</legend>
-      <div class="filters">{children}</div>
-    </fieldset>
-  );
-}
 
 interface RequestsOf {
   value: string;

@@ -1,6 +1,6 @@
 /** Branches that were run before. */
 import { count, percent } from "../format.ts";
-import { Card, Empty, Name, ProblemNote, State } from "../parts.tsx";
+import { Card, Empty, Name, ProblemNote, State, Table } from "../parts.tsx";
 import { href } from "../route.ts";
 import { type Branch, end, useBranches } from "./branches.ts";
 import { changeInWords } from "./words.ts";
@@ -14,24 +14,12 @@ export function Branches() {
       {data !== null && !rows.length ? (
         <Empty title="None yet.">They are kept until the gateway ends; a saved one is a log of its own.</Empty>
       ) : (
-        <div class="scroll" tabIndex={0} role="region" aria-label="Table of branches">
-          <table>
-            <thead>
-              <tr>
-                <th scope="col">what is changed</th>
-                <th scope="col" class="number">from entry</th>
-                <th scope="col" class="number">hours</th>
-                <th scope="col" class="number">runs</th>
-                <th scope="col">asked by</th>
-                <th scope="col">state</th>
-                <th scope="col"><span class="hidden">end or forget</span></th>
-              </tr>
-            </thead>
-            <tbody>
-              {rows.map((one) => <Row key={one.branch} of={one} again={again} />)}
-            </tbody>
-          </table>
-        </div>
+        <Table
+          label="Table of branches"
+          head={["what is changed", "#from entry", "#hours", "#runs", "asked by", "state", <span class="hidden">end or forget</span>]}
+        >
+          {rows.map((one) => <Row key={one.branch} of={one} again={again} />)}
+        </Table>
       )}
     </Card>
   );

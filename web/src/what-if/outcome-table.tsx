@@ -1,42 +1,38 @@
 /** What came of it, side by side: the record, the control, the branch, and what differs. */
 import { clock } from "../format.ts";
+import { Table } from "../parts.tsx";
 import type { Outcome, Part, Ranges, Result } from "./branches.ts";
 import { ROWS, isWithinError, signed, value } from "./words.ts";
 
 export function OutcomeTable({ of }: { of: Result }) {
   const partly = of.recorded !== null && of.recorded_until_s < of.until_s;
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Outcomes">
-      <table class="outcome">
-        <thead>
-          <tr>
-            <th scope="col">until {clock(of.until_s, false)}</th>
-            {of.recorded !== null && (
-              <th scope="col" class="number">
-                as it was{partly ? `, until ${clock(of.recorded_until_s, false)}` : ""}
-              </th>
-            )}
-            <th scope="col" class="number">control</th>
-            {of.branch !== null && <th scope="col" class="number">branch</th>}
-            {of.branch !== null && <th scope="col" class="number">differs by</th>}
+    <>
+      <Table
+        label="Outcomes"
+        class="outcome"
+        head={[
+          `until ${clock(of.until_s, false)}`,
+          of.recorded !== null && `#as it was${partly ? `, until ${clock(of.recorded_until_s, false)}` : ""}`,
+          "#control",
+          of.branch !== null && "#branch",
+          of.branch !== null && "#differs by",
+        ]}
+      >
+        {ROWS.map(({ part, said, better }) => (
+          <tr key={part}>
+            <th scope="row">{said}</th>
+            {of.recorded !== null && <td class="number">{value(of.recorded[part])}</td>}
+            <Cell of={of.control} part={part} ranges={of.ranges?.control} />
+            {of.branch !== null && <Cell of={of.branch} part={part} ranges={of.ranges?.branch} />}
+            {of.branch !== null && <Difference of={of} part={part} better={better} />}
           </tr>
-        </thead>
-        <tbody>
-          {ROWS.map(({ part, said, better }) => (
-            <tr key={part}>
-              <th scope="row">{said}</th>
-              {of.recorded !== null && <td class="number">{value(of.recorded[part])}</td>}
-              <Cell of={of.control} part={part} ranges={of.ranges?.control} />
-              {of.branch !== null && <Cell of={of.branch} part={part} ranges={of.ranges?.branch} />}
-              {of.branch !== null && <Difference of={of} part={part} better={better} />}
-            </tr>
-          ))}
-        </tbody>
-      </table>
+        ))}
+      </Table>
       {of.ranges !== null && (
         <p class="quiet small">In parentheses: the least and the most of {of.runs} runs, where they differ.</p>
       )}
-    </div>
+    </>
   );
 }
 

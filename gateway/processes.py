@@ -33,7 +33,7 @@ async def run(assignment: Assignment, on_report: OnReport) -> Any:
         sys.executable,
         "-P",  # never a module of the folder that the gateway happens to be in
         "-m",
-        "gateway.child",
+        "gateway.process_main",
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,  # an interrupt at the terminal is the gateway's to hear

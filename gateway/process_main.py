@@ -1,6 +1,6 @@
 """The main module of a process that a gateway starts: it carries out one assignment, and ends.
 
-    python -m gateway.child
+    python -m gateway.process_main
 
 is not for people. The assignment comes on standard input, pickled, and the gateway keeps that open
 as long as it lives: when it closes, the process ends. Reports of the work, and at last its result,
@@ -19,7 +19,7 @@ import orjson
 
 from bus.contract import BusError
 from gateway.assignment import LENGTH, Assignment, ProcessLimits
-from gateway.work import field_of
+from gateway.branch_runs import field_of
 from simulator.branch.origin import BranchError
 
 #: Exit status where the gateway is gone.

@@ -15,10 +15,10 @@ from explain.metrics import Sample
 from explain.story import Failures, Given, Story
 from explain.voice import Voice, reason_from
 from gateway.about import MOMENTS, SUBJECTS, Kind
-from gateway.asking import Asked
 from gateway.feed import Feed
 from gateway.past import Moment, guarded, mentioning, raw_between, reachable
 from gateway.problems import Problem
+from gateway.request_context import Asked
 from gateway.subjects import Sight, Subject
 from gateway.views import reading_of
 from scheduler.core.state import Job
@@ -60,27 +60,6 @@ async def story_entries(feed: Feed, job: str, before: int) -> list[JournalEntry]
     return [entries[number] for number in sorted(entries)]
 
 
-async def why(asked: Asked, job: str) -> tuple[Moment, Answer]:
-    """Give what is known of a job.
-
-    Raises:
-        Problem: 404, there is no such job.
-    """
-
-    async def gather(moment: Moment) -> Story:
-        story = Story(job)
-        for entry in await story_entries(moment.feed, job, moment.entries):
-            story.take(entry)
-        return story
-
-    moment, story = await asked.settled(gather)
-    await _own(asked, moment, job)
-    answer = Answer.of(reading_of(moment), story)
-    if answer is None:
-        raise no_job(asked, moment, job)
-    return moment, answer
-
-
 _Told = tuple[Story, list[tuple[int, int]]]
 
 
@@ -103,6 +82,18 @@ async def told(asked: Asked, job: str) -> tuple[Moment, _Told]:
     if not found[0].events and job not in moment.state.jobs:
         raise no_job(asked, moment, job)
     return moment, found
+
+
+async def why(asked: Asked, job: str) -> tuple[Moment, Answer]:
+    """Give what is known of a job.
+
+    Raises:
+        Problem: 404, there is no such job.
+    """
+    moment, (story, _) = await told(asked, job)
+    answer = Answer.of(reading_of(moment), story)
+    assert answer is not None, "it has events, or the state has it"
+    return moment, answer
 
 
 async def story(asked: Asked, job: str) -> tuple[Moment, list[_Document]]:
@@ -221,41 +212,30 @@ async def decisions(
     With `telling` only those that gave commands or reasons, or failed: of others that come one
     after another so many are looked through for one page, which may then hold fewer rows.
     """
-    voice = Voice(feed.origin_s)
-    if subject is None and rule is None:
-        begin, found = before, list[_Document]()
-        lowest = max(feed.index.first, before - (_LOOKED if telling else limit))
-        while begin > lowest and len(found) < limit:
-            step = limit if not telling else _STEP
-            raws = await raw_between(feed, max(lowest, begin - step), begin)
-            for entry in reversed(raws):
-                begin = entry.number
-                if not telling or _tells(entry):
-                    found.append(_decided(entry, voice, None, None))
-                if len(found) == limit:
-                    break
-        return found, begin if begin > feed.index.first else None
+    numbers: Sequence[int] = range(before - 1, feed.index.first - 1, -1)
+    step = _STEP if telling else limit
 
     async def find() -> list[int]:
         reachable(feed, before - feed.index.entries)
-        numbers: set[int] | None = None
-        for kinds, name in ((SUBJECTS, subject), ((Kind.RULE,), rule)):
-            if name is not None:
-                rows = feed.index.mentioned(kinds, name, before=before)
-                these = {number for number, _ in rows}
-                numbers = these if numbers is None else numbers & these
-        return sorted(numbers or (), reverse=True)
+        known = [
+            {number for number, _ in feed.index.mentioned(kinds, name, before=before)}
+            for kinds, name in ((SUBJECTS, subject), ((Kind.RULE,), rule))
+            if name is not None
+        ]
+        return sorted(set.intersection(*known), reverse=True)
 
-    numbers = await guarded(feed, find)
-    found, more = [], None
-    for count, number in enumerate(numbers):
-        if len(found) == limit or count == _LOOKED:
-            more = numbers[count - 1]
-            break
-        (entry,) = await raw_between(feed, number, number + 1)
-        if not telling or _tells(entry):
-            found.append(_decided(entry, voice, subject, rule))
-    return found, more
+    if subject is not None or rule is not None:
+        numbers, step = await guarded(feed, find), 1
+    voice, found, looked = Voice(feed.origin_s), list[_Document](), 0
+    while looked < min(len(numbers), _LOOKED) and len(found) < limit:
+        some = numbers[looked : looked + step]
+        for entry in reversed(await raw_between(feed, some[-1], some[0] + 1)):
+            looked += 1
+            if not telling or _tells(entry):
+                found.append(_decided(entry, voice, subject, rule))
+            if len(found) == limit:
+                break
+    return found, numbers[looked - 1] if 0 < looked < len(numbers) else None
 
 
 def _tells(entry: RawEntry) -> bool:

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gateway import children
+from gateway import processes
 from gateway.assignment import Assignment
 from gateway.problems import later
 
@@ -121,8 +121,8 @@ async def _run(computation: Computation) -> None:
         computation.done = max(computation.done, float(said.get("done", 0.0)))
 
     try:
-        computation.result = await children.run(computation.assignment, on_report)
-    except children.ProcessFailed as failed:
+        computation.result = await processes.run(computation.assignment, on_report)
+    except processes.ProcessFailed as failed:
         computation.end("failed", str(failed))
     except asyncio.CancelledError:
         computation.end("ended")

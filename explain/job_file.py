@@ -1,0 +1,237 @@
+"""The file of a job, JSON or YAML: fields as `JobSubmitted` has them, and short ways to say some.
+
+`sizes` is gpus_min and gpus_max; `command`, `environment`, `workdir`, `code`, `code_sha256` and
+`outputs` are parts of the program; `deadline` counts from now.
+"""
+
+import difflib
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from explain.moments import seconds_of
+from schemas.events import JobSubmitted
+from schemas.parse import Rejected, parse_object, repeated_key, said_of, shown
+from schemas.programs import Program
+from schemas.values import MAX_MESSAGE_BYTES
+
+#: Fields of the program that may be said outside it.
+_AS_THEY_ARE = ("workdir", "code", "code_sha256", "outputs")
+#: Short ways to say what `JobSubmitted` and `Program` have under other names.
+_SHORT = ("sizes", "deadline", "command", "environment", *_AS_THEY_ARE)
+
+
+class WrongFile(ValueError):
+    """What is wrong with a job's file, as a sentence that may follow its name."""
+
+
+def read(value: bytes, *, is_yaml: bool) -> dict[str, Any]:
+    """Give a file's fields under their full names; `deadline` stays as it is written.
+
+    Raises:
+        WrongFile: It cannot be read, or says what no job has. What it leaves out, and whether its
+            values are good, is not looked at.
+    """
+    raw = _yaml(value) if is_yaml else _json(value)
+    ours, theirs = JobSubmitted.model_fields.keys(), Program.model_fields.keys()
+    program = raw.get("program")
+    inner = {str(key) for key in program} if isinstance(program, dict) else set()
+    unknown = [
+        *sorted(raw.keys() - ours - set(_SHORT)),
+        *(f"program.{key}" for key in sorted(inner - theirs)),
+    ]
+    if unknown:
+        raise _unknown(unknown[0], [*ours, *_SHORT, *(f"program.{key}" for key in theirs)])
+    return _spelled_out(raw)
+
+
+def check_values(fields: dict[str, Any]) -> None:
+    """Look at values alone: what is missing, or does not go together, may be said elsewhere.
+
+    Raises:
+        WrongFile: A value is none that its field can have.
+    """
+    try:
+        JobSubmitted.model_validate(fields)
+    except ValidationError as error:
+        for detail in error.errors(include_url=False):
+            if detail["loc"] and detail["type"] != "missing":
+                wrong = said_of(detail)
+                raise WrongFile(f"{wrong.field}: {wrong.reason}.") from None
+
+
+def after_s(text: str, where: str) -> float:
+    """Read in how many seconds from now it must be done, as `where` says it.
+
+    Raises:
+        ValueError: That is no length of time.
+    """
+    try:
+        return seconds_of(text)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}; write 90m, 2h or 1h30m, counted from now.") from None
+
+
+def sizes_of(text: str) -> tuple[int, int]:
+    """Read a size, or the smallest and the largest: `4`, `1..8`.
+
+    Raises:
+        ValueError: It is none.
+    """
+    low, dots, high = text.partition("..")
+    try:
+        return count_of(low), count_of(high if dots else low)
+    except ValueError:
+        raise ValueError(
+            f"{shown(text)} is no size; write 4, or 1..8 for any size from 1 to 8."
+        ) from None
+
+
+def count_of(text: str) -> int:
+    """Read a count; `int` would take more forms, of any length.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not (text.isascii() and text.isdigit() and len(text) < 8):
+        raise ValueError(text)
+    return int(text)
+
+
+def _json(value: bytes) -> dict[str, Any]:
+    raw = parse_object(value, MAX_MESSAGE_BYTES)
+    if not isinstance(raw, Rejected):
+        raw = repeated_key(value, raw) or raw
+    if isinstance(raw, Rejected):
+        raise WrongFile(f"{raw.field}: {raw.reason}." if raw.field else f"{raw.reason}.")
+    return raw
+
+
+class _Plain(yaml.SafeLoader):
+    """Takes no alias and no tag, and each key once: YAML itself would take the last."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent) or event.tag is not None:
+            # A few aliases of aliases are a file of any size.
+            raise yaml.composer.ComposerError(
+                None, None, "*aliases and !tags are not taken; write it out", event.start_mark
+            )
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        found = super().construct_mapping(node, deep)
+        if len(found) != len(node.value):
+            seen: set[object] = set()
+            for key, _ in node.value:
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"{key.value!r} is said twice", key.start_mark
+                    )
+                seen.add(key.value)
+        return found
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        found = super().construct_yaml_int(node)
+        if found.bit_length() > 64:
+            raise yaml.constructor.ConstructorError(
+                None, None, "this number is too large", node.start_mark
+            )
+        return found
+
+
+_Plain.add_constructor("tag:yaml.org,2002:int", _Plain.construct_yaml_int)
+
+
+def _yaml(value: bytes) -> dict[str, Any]:
+    if len(value) > MAX_MESSAGE_BYTES:
+        raise WrongFile(f"is {len(value)} bytes long, the limit is {MAX_MESSAGE_BYTES}.")
+    try:
+        raw = yaml.load(value, _Plain)  # noqa: S506 - a SafeLoader that refuses more
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
+        why = getattr(error, "problem", None) or str(error)
+        raise WrongFile(f"{where}{' '.join(why.split())}.") from None
+    if not isinstance(raw, dict) or not all(isinstance(key, str) for key in raw):
+        raise WrongFile("holds no fields of a job, such as `command: [python3, train.py]`.")
+    return raw
+
+
+def _unknown(field: str, known: list[str]) -> WrongFile:
+    # What is said on the wrong level is near, too.
+    last = {one.rpartition(".")[2]: one for one in reversed(known)}
+    near = difflib.get_close_matches(field.rpartition(".")[2], last, n=1)
+    meant = f"did you mean {last[near[0]]}? " if near else ""
+    return WrongFile(f"{field[:64]!r} is no field of a job; {meant}docs/jobs.md has a whole file.")
+
+
+def _spelled_out(raw: dict[str, Any]) -> dict[str, Any]:
+    fields = {key: said for key, said in raw.items() if key not in _SHORT}
+    if "sizes" in raw:
+        _once(raw, "sizes", "gpus_min", "gpus_max")
+        said = raw["sizes"]
+        try:
+            sizes = sizes_of(said if isinstance(said, str) else shown(said))
+        except ValueError as error:
+            raise WrongFile(f"sizes: {error}") from None
+        fields["gpus_min"], fields["gpus_max"] = sizes
+    if "deadline" in raw:
+        _once(raw, "deadline", "deadline_s")
+        fields["deadline"] = _text("deadline", raw["deadline"])
+    program = _program(raw)
+    if program:
+        said = raw.get("program", {})
+        if not isinstance(said, dict):
+            raise WrongFile("program: must have fields, such as argv.")
+        if twice := sorted(program.keys() & said.keys()):
+            raise WrongFile(f"program.{twice[0]}: is said twice; leave out one of the two.")
+        fields["program"] = {**said, **program}
+    return fields
+
+
+def _once(raw: dict[str, Any], short: str, *full: str) -> None:
+    for other in full:
+        if other in raw:
+            raise WrongFile(f"{other}: is said by {short}, too; leave out one of the two.")
+
+
+def _program(raw: dict[str, Any]) -> dict[str, Any]:
+    program: dict[str, Any] = {}
+    if "command" in raw:
+        command = raw["command"]
+        if isinstance(command, str):
+            command = ["sh", "-c", command]
+        if not isinstance(command, list) or not command:
+            raise WrongFile("command: must be a list of words, or one line for the shell.")
+        program["argv"] = [_text(f"command[{n}]", word) for n, word in enumerate(command)]
+    program |= {field: raw[field] for field in _AS_THEY_ARE if field in raw}
+    if "environment" in raw:
+        said = raw["environment"]
+        if not isinstance(said, dict):
+            raise WrongFile("environment: must have variables, such as `LEVEL: debug`.")
+        env, secrets = {}, {}
+        for variable, value in said.items():
+            where = f"environment.{variable}"
+            if isinstance(value, dict):
+                if list(value) != ["secret"] or not isinstance(value["secret"], str):
+                    raise WrongFile(f"{where}: must be a text, or {{secret: NAME}}.")
+                secrets[str(variable)] = value["secret"]
+            else:
+                env[str(variable)] = _text(where, value)
+        program |= {"env": env} if env else {}
+        program |= {"secrets": secrets} if secrets else {}
+    return program
+
+
+def _text(where: str, value: object) -> str:
+    """Take a number as it is written; what YAML reads as something else must be quoted."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise WrongFile(
+            f"{where}: is read as {shown(value)}, and must be a text; put quotes around it."
+        )
+    return str(value)

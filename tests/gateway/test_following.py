@@ -1,0 +1,102 @@
+"""A log is followed: it may be empty, grow, be another one, vanish, or have been altered."""
+
+import sqlite3
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+from bus.clock import SystemClock
+from bus.contract import Message
+from bus.sqlite import SqliteBus
+from bus.sqlite_file import encode
+from gateway.past import Past
+from scheduler.core.state import state_to_json
+from schemas.topics import JOURNAL
+from tests.gateway.conftest import Serving
+from tests.gateway.growing import grow
+
+
+async def test_a_log_is_followed_and_may_begin_empty(
+    log: Path, tmp_path: Path, serving: Serving
+) -> None:
+    growing = grow(log, tmp_path / "growing.db", 0)
+    async with serving(growing.path) as served:
+        assert (await served.get("overview"))["entry"] is None
+        assert (await served.get("jobs"))["jobs"] == []
+        assert (await served.get("tide"))["rows"] == []
+        problem = await served.get("overview", 404, entry=0)
+        assert "no entry yet" in problem["detail"]
+        for entries in (1, 30, 1100):
+            growing.to(entries)
+            await served.until(partial(served.level, entries))
+            assert (await served.get("overview"))["entry"] == entries - 1
+        assert served.feed.index.entries == 1100
+        grown = await served.get("overview", entry=500)
+    async with serving(log) as served:
+        assert await served.get("overview", entry=500) == grown
+
+
+async def test_a_log_that_is_replaced_is_read_anew(
+    log: Path, tmp_path: Path, serving: Serving
+) -> None:
+    async with serving(log) as served:
+        whole = served.feed.entries
+        await served.get("overview", entry=700)
+        shorter = grow(log, tmp_path / "shorter.db", 300).path
+        shorter.replace(log)
+        await served.until(lambda: served.level() and served.feed.entries == 300)
+        assert (await served.get("overview"))["entry"] == 299
+        await served.get("overview", 404, entry=700)
+    assert whole > 700
+
+
+async def test_a_log_that_vanishes_is_waited_for(
+    log: Path, tmp_path: Path, serving: Serving
+) -> None:
+    async with serving(log) as served:
+        before = await served.get("overview")
+        away = log.rename(tmp_path / "away.db")
+        await served.until(lambda: served.gateway.cells.problem)
+        problem = await served.get("overview", 503)
+        assert "does not exist any more; put it back" in problem["detail"]
+        health = await served.get("health")
+        assert health["status"] == "unreadable"
+        assert "put it back" in health["problem"]
+        away.rename(log)
+        await served.until(served.level)
+        assert await served.get("overview") == before
+
+
+async def test_a_journal_that_was_altered_is_not_told(log: Path, serving: Serving) -> None:
+    async with serving(log):
+        pass
+    bus = SqliteBus.open_readonly(log, SystemClock())
+    (record,) = [one async for one in bus.read(JOURNAL.name, 600, 601)]
+    await bus.close()
+    value = (record.value or b"").replace(b'"wake_s":', b'"Wake_s":')
+    assert value != record.value
+    message = Message(JOURNAL.name, record.key, value)
+    row = encode(JOURNAL.name, 0, record.offset, message, record.time_s, 0)
+    with closing(sqlite3.connect(log)) as connection, connection:
+        # With a checksum that fits: only the chain of digests tells.
+        connection.execute(
+            "UPDATE records SET value = ?, crc = ? WHERE offset = 600 AND topic = "
+            "(SELECT id FROM topics WHERE name = ?)",
+            (value, row[-1], JOURNAL.name),
+        )
+    async with serving(log) as served:
+        problem = await served.get("entries/600", 503)
+        assert "restore the log from a copy" in problem["detail"]
+        assert (await served.get("entries/100"))["entry"] == 100
+
+
+async def test_past_states_are_kept_within_bounds(log: Path, serving: Serving) -> None:
+    kept = Past(kept_bytes=3 * 256 * 1024)
+    async with serving(log) as served:
+        states = [await kept.state(served.feed, number) for number in (10, 20, 30, 40)]
+        assert [state.number for state in states] == [10, 20, 30, 40]
+        assert kept.known(served.feed, 10) is None
+        assert kept.known(served.feed, 40) is states[-1]
+        assert kept.bytes <= 3 * 256 * 1024
+        again = await kept.state(served.feed, 10)
+        assert state_to_json(again) == state_to_json(await Past().state(served.feed, 10))

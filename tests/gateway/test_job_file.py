@@ -1,0 +1,97 @@
+"""A job's file is read by the gateway as the command line reads it, within limits."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.body import BODY_MAX_BYTES
+from gateway.routes_requests import YAML_MAX_BYTES
+from gateway.subjects import Role
+from tests.console.conftest import Run
+from tests.gateway.conftest import Served, Serving
+from tests.gateway.test_access import problem
+from tests.gateway.working import working
+
+WHOLE = """
+command: [python3, train.py, --rate, 0.5]
+environment: {THREADS: 1, HF_TOKEN: {secret: hub}}
+sizes: 1..4
+deadline: 1h30m
+priority: 10
+"""
+
+
+async def read(served: Served, text: object, status: int = 200) -> dict[str, object]:
+    answer = await served.client.post("/api/v1/job-file", json={"text": text})
+    assert answer.status_code == status, answer.text
+    found: dict[str, object] = answer.json()
+    return found
+
+
+async def test_a_file_is_read_as_written_in_yaml_or_json(tmp_path: Path, serving: Serving) -> None:
+    fields = {
+        "gpus_min": 1, "gpus_max": 4, "priority": 10,
+        "program": {"argv": ["python3", "train.py", "--rate", "0.5"], "env": {"THREADS": "1"},
+                    "secrets": {"HF_TOKEN": "hub"}},
+    }  # fmt: skip
+    said = {**fields, "deadline": 5400}
+    async with working(tmp_path) as (_, log), serving(log, role=Role.VIEWER) as served:
+        for text in (WHOLE, "\n " + json.dumps(said)):
+            assert await read(served, text) == {"fields": fields, "deadline_after_s": 5400.0}
+        # What the form says beside it is not missing.
+        assert await read(served, "outputs: [a]") == {
+            "fields": {"program": {"outputs": ["a"]}}, "deadline_after_s": None,
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "command: [true]",
+        "command: [a]\ncommand: [b]",
+        "comand: [a]",
+        "command: &it [a]\nenvironment: *it",
+        "deadline: soon\ncommand: [a]",
+        "sizes: [1, 2]\ncommand: [a]",
+        f"command: [a]\npriority: {'0x' + 'f' * 5000}",
+        f"command: [a]\npriority: {'59:' * 900}0.5",
+        '{"model": "a", "model": "b"}',
+        '{"total_steps": 1e400}',
+        '{"program": "abc"}',
+        "[" * 5000,
+        "- command",
+    ],
+)
+async def test_what_is_wrong_is_said_in_the_words_of_the_command_line(
+    tmp_path: Path, serving: Serving, tidegate: Run, text: str
+) -> None:
+    file = tmp_path / ("job.json" if text.startswith("{") else "job.yaml")
+    file.write_text(text)
+    async with working(tmp_path) as (_, log), serving(log) as served:
+        detail = (await read(served, text, 422))["detail"]
+    said = tidegate.refuses("submit", file, "--log", log)
+    assert said.removeprefix(f"{file}: ") == f"{detail}\n"
+
+
+async def test_a_value_that_no_job_has_is_named(tmp_path: Path, serving: Serving) -> None:
+    async with working(tmp_path) as (_, log), serving(log) as served:
+        for text, says in (
+            ("memory_mib: -4", "memory_mib: should be greater than or equal to 0, got -4."),
+            ("model: 2026-01-01", "model: should be a valid string, got datetime.date(2026, 1, 1)"),
+            ("start_cost_s: .inf", "start_cost_s: should be a finite number, got inf."),
+            ("program: {env: {1: a}}", "program.env"),
+        ):
+            assert says in str((await read(served, text, 422))["detail"])
+        # Of what a rate does not have nothing is kept, whatever it is.
+        await read(served, "rates: [{gpus: 1, samples_per_s: 2.0, ? 2026-01-01 : .nan}]")
+
+
+async def test_a_file_has_a_limit_and_yaml_a_lower_one(tmp_path: Path, serving: Serving) -> None:
+    async with working(tmp_path) as (_, log), serving(log) as served:
+        long = "model: " + "m" * YAML_MAX_BYTES
+        assert "write it in JSON" in str((await read(served, long, 413))["detail"])
+        await read(served, " " * BODY_MAX_BYTES, 413)
+        for text in (7, None):
+            answer = await served.client.post("/api/v1/job-file", json={"text": text})
+            assert problem(answer, 422)["parameter"] == "text"
