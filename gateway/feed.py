@@ -150,7 +150,9 @@ class Feed:
     @property
     def done(self) -> float:
         """How much of the journal the index knows, 0 to 1."""
-        return min(1.0, self.index.place.offset / self.end) if self.end else 1.0
+        if not self.end:  # not read yet, or empty
+            return float(self._begun)
+        return min(1.0, self.index.place.offset / self.end)
 
     @property
     def building(self) -> bool:
