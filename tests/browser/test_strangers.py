@@ -67,8 +67,9 @@ def test_what_strangers_wrote_is_text(browser: Browser, tmp_path: Path) -> None:
         names = page.locator("[aria-label=Jobs] tbody bdi").all_inner_texts()
         assert MARKUP in names
         window.open("/audit")
-        reasons = page.locator("[aria-label='What was asked for'] bdi").all_inner_texts()
-        assert MARKUP in reasons
+        reasons = page.locator("[aria-label='What was asked for'] bdi")
+        reasons.first.wait_for()  # its pages come after the view
+        assert MARKUP in reasons.all_inner_texts()
         window.close()
     finally:
         gateway.kill()

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from bus.reading import import_log, open_log
-from gateway import branches, processes
+from gateway import branches, processes as gateway_processes
 from gateway.assignment import Assignment, ProcessLimits
 from gateway.branches import KeptBranch
 from gateway.computation_queue import PER_SUBJECT_MAX
@@ -177,7 +177,7 @@ async def test_a_process_that_is_done_is_reaped_though_it_is_told_to_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reaped: list[asyncio.subprocess.Process] = []
-    reap, begun, on = processes._reap, asyncio.Event(), asyncio.Event()
+    reap, begun, on = gateway_processes._reap, asyncio.Event(), asyncio.Event()
 
     async def slow(process: asyncio.subprocess.Process) -> None:
         begun.set()
@@ -185,9 +185,9 @@ async def test_a_process_that_is_done_is_reaped_though_it_is_told_to_end(
         await reap(process)
         reaped.append(process)
 
-    monkeypatch.setattr(processes, "_reap", slow)
+    monkeypatch.setattr(gateway_processes, "_reap", slow)
     assignment = Assignment(operator.is_, (1,), ProcessLimits())
-    running = asyncio.create_task(processes.run(assignment, lambda _: None))
+    running = asyncio.create_task(gateway_processes.run(assignment, lambda _: None))
     await begun.wait()
     for _ in range(2):
         running.cancel()

@@ -1,9 +1,8 @@
 /** Who uses the console, and what they may ask for. */
 import { effect, signal } from "@preact/signals";
 import { type Schemas, get } from "./api.ts";
-import { useData } from "./data.ts";
-import { connection, head } from "./live.ts";
-import { isPast, route } from "./route.ts";
+import { connection } from "./live.ts";
+import { isPast } from "./route.ts";
 
 export const me = signal<Schemas["Me"] | null>(null);
 
@@ -25,10 +24,4 @@ export function may(verb: string, tenant?: string | null): boolean {
   const who = me.value;
   if (who === null || isPast.value || !who.verbs.includes(verb)) return false;
   return who.role !== "tenant" || tenant === undefined || tenant === who.tenant;
-}
-
-/** Why nothing can be asked of the cell that is shown, whoever asks; null where it can, or while it is not known. */
-export function useClosed(): string | null {
-  const { problem } = useData("/api/v1/overview", { cell: route.value.cell }, { timeless: true });
-  return problem?.parameter === "cell" ? problem.message : (head.value?.closed ?? null);
 }

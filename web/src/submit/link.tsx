@@ -1,11 +1,12 @@
 /** The way to the form, for who may submit jobs; where nobody can, it says why. */
 import { useId } from "preact/hooks";
-import { may, useClosed } from "../me.ts";
+import { head } from "../live.ts";
+import { may } from "../me.ts";
 import { href } from "../route.ts";
 
 export function SubmitLink() {
   const id = useId();
-  const closed = useClosed();
+  const closed = head.value?.closed ?? null;
   if (!may("job.submit")) return null;
   if (closed === null) {
     return (

@@ -1,13 +1,16 @@
 /** A job is submitted: a form, for who may and where somebody takes it. */
-import { me, may, useClosed } from "../me.ts";
-import { Card, Empty, Waiting } from "../parts.tsx";
-import { href, isPast } from "../route.ts";
+import { useData } from "../data.ts";
+import { head } from "../live.ts";
+import { me, may } from "../me.ts";
+import { Card, Empty, Loaded, Waiting } from "../parts.tsx";
+import { href, isPast, route } from "../route.ts";
 import { SubmitForm } from "../submit/form.tsx";
 import "../submit/submit.css";
 
 export function Submit() {
-  const closed = useClosed();
+  const closed = head.value?.closed ?? null;
   const who = me.value;
+  const rules = useData("/api/v1/rules", { cell: route.value.cell }, { timeless: true }); // is there such a cell?
   if (who === null) return <Waiting />;
   if (isPast.value) {
     return (
@@ -27,5 +30,5 @@ export function Submit() {
       </Card>
     );
   }
-  return <SubmitForm who={who} closed={closed} />;
+  return <Loaded of={rules}>{() => <SubmitForm who={who} closed={closed} />}</Loaded>;
 }
