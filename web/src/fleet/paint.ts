@@ -134,8 +134,6 @@ export function paint(
     looks: new Int32Array(fleet.gpus.length).fill(-1), frames: new Uint8Array(fleet.nodes.name.length),
     known: new Map(), scheme, nodes: 0,
   };
-  if (kept === null) pixels.fill(ground);
-  painted.nodes = 0;
   const found = looks.map((look) => {
     const name = `${look.fill} ${look.ink} ${look.hatch}`;
     let one = painted.known.get(name);
@@ -148,25 +146,24 @@ export function paint(
   const numbers = Int32Array.from(found, (one) => one.number);
   const tiles = found.map((one) => one.tile);
   const shown = side >= 5 * line ? side - line : side;
-  for (const place of layout.pools) {
-    for (const node of place.nodes) {
-      if (!differs(painted, fleet, layout, node, lookOf, numbers)) continue;
-      if (kept !== null) clear(pixels, layout, place, node, ground);
-      painted.nodes += 1;
+  const others = layout.pools.map((place) =>
+    place.nodes.filter((node) => differs(painted, fleet, layout, node, lookOf, numbers)));
+  painted.nodes = others.reduce((sum, nodes) => sum + nodes.length, 0);
+  // To clear many nodes one by one takes longer than to begin with the whole ground.
+  const whole = kept === null || painted.nodes > fleet.nodes.name.length / 2;
+  if (whole) pixels.fill(ground);
+  for (const [index, place] of layout.pools.entries()) {
+    for (const node of whole ? place.nodes : (others[index] ?? [])) {
+      if (!whole) clear(pixels, layout, place, node, ground);
       const left = layout.x[node] as number;
       const top = layout.y[node] as number;
       const gpus = fleet.nodes.gpus[node] as number;
       const first = layout.offset[node] as number;
       for (let gpu = 0; gpu < gpus; gpu++) {
-        const tile = tiles[lookOf[first + gpu] as number] as Uint32Array;
         const x = left + (gpu % place.across) * side;
         const y = top + Math.floor(gpu / place.across) * side;
         if (x + shown > width || y + shown > height) continue;
-        let from = 0;
-        for (let row = 0; row < shown; row++) {
-          let at = (y + row) * width + x;
-          for (let column = 0; column < shown; column++) pixels[at++] = tile[from++] as number;
-        }
+        stamp(pixels, y * width + x, width, tiles[lookOf[first + gpu] as number] as Uint32Array, shown);
       }
       const frame = frameOf(fleet, node);
       if (frame === "none") continue;
@@ -176,6 +173,15 @@ export function paint(
     }
   }
   return painted;
+}
+
+/** Copy a tile of `shown` by `shown` pixels to a place of an image. */
+function stamp(pixels: Uint32Array, place: number, width: number, tile: Uint32Array, shown: number): void {
+  let from = 0;
+  for (let row = 0; row < shown; row++) {
+    let at = place + row * width;
+    for (let column = 0; column < shown; column++) pixels[at++] = tile[from++] as number;
+  }
 }
 
 /** Say whether a node looks otherwise than it was painted, and note how it looks now. */
