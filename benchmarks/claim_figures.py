@@ -148,31 +148,24 @@ def large_gateway(raw: Raw) -> str:
     return f"{raw['cell_peak_mib'] / 1024:.1f} GiB; {now:.0f} ms, {past:,.0f} ms"
 
 
-def console_arrives(raw: Raw, before: Raw) -> str:
-    return _after(raw, before, "paint_first", "paint_figures")
+def console_arrives(raw: Raw) -> str:
+    return _p95(raw, "paint_first", "paint_figures")
 
 
-def console_seeks(raw: Raw, before: Raw) -> str:
-    return _after(raw, before, "seek_far", "seek_near", "seek_step")
+def console_seeks(raw: Raw) -> str:
+    return _p95(raw, "seek_far", "seek_near", "seek_step")
 
 
-def console_draws(raw: Raw, before: Raw) -> str:
-    return _after(raw, before, "fleet_repaint", "scroll_frame")
+def console_draws(raw: Raw) -> str:
+    return _p95(raw, "fleet_repaint", "scroll_frame")
 
 
-def console_memory(raw: Raw, before: Raw) -> str:
-    now, then = (
-        f"{one['server_peak_mib'] / 1024:.1f} GiB, {one['page_jobs_heap_mib']:.0f} MiB"
-        for one in (raw, before)
-    )
-    return f"{now}; before {then}"
+def console_memory(raw: Raw) -> str:
+    return f"{raw['server_peak_mib'] / 1024:.1f} GiB, {raw['page_jobs_heap_mib']:.0f} MiB"
 
 
-def _after(raw: Raw, before: Raw, *names: str) -> str:
-    now, then = (
-        " / ".join(f"{one[f'{name}_p95_ms']:,.0f}" for name in names) for one in (raw, before)
-    )
-    return f"{now} ms; before {then}"
+def _p95(raw: Raw, *names: str) -> str:
+    return " / ".join(f"{raw[f'{name}_p95_ms']:,.0f}" for name in names) + " ms"
 
 
 def requests(raw: Raw) -> str:

@@ -64,16 +64,10 @@ _CONSOLE = (
 
 
 def console(data: Path) -> str:
-    """Make the table of what the console takes, before it was made for large cells and after."""
-    before, after = (
-        json.loads((data / f"console{suffix}.json").read_text("utf-8"))
-        for suffix in ("-before", "")
-    )
-    columns = ("p50 / p95 / longest, in ms", "aim", "before", "after")
-    lines = [f"| {' | '.join(columns)} |", "|---" * 4 + "|"]
-    for says, aim, name in _CONSOLE:
-        cells = [_times(one, name) for one in (before, after)]
-        lines.append(f"| {' | '.join((says, aim, *cells))} |")
+    """Make the table of what the console takes."""
+    raw = json.loads((data / "console.json").read_text("utf-8"))
+    lines = ["| p50 / p95 / longest, in ms | aim | measured |", "|---" * 3 + "|"]
+    lines += [f"| {says} | {aim} | {_times(raw, name)} |" for says, aim, name in _CONSOLE]
     return "\n".join(lines)
 
 
@@ -85,34 +79,10 @@ def _figure(number: float) -> str:
     return f"{number:,.0f}" if number >= 10 else f"{number:.1f}"
 
 
-def console_sizes(data: Path) -> str:
-    """Make the table of what the console and its gateway take in memory, before and after."""
-    before, after = (
-        json.loads((data / f"console{suffix}.json").read_text("utf-8"))
-        for suffix in ("-before", "")
-    )
-    lines = ["| | before | after |", "|---" * 3 + "|"]
-    for says, name in (
-        ("index of the log, MiB", "index_mib"),
-        ("gateway, begun again: resident, MiB", "server_ready_mib"),
-        ("after all that was asked", "server_rss_mib"),
-        ("at most", "server_peak_mib"),
-        ("page: objects after the seeks, MiB", "page_tide_heap_mib"),
-        ("after the fleet", "page_fleet_heap_mib"),
-        ("after the scrolling", "page_jobs_heap_mib"),
-        ("its process, resident, after the seeks", "page_tide_rss_mib"),
-        ("after the fleet", "page_fleet_rss_mib"),
-        ("after the scrolling", "page_jobs_rss_mib"),
-    ):
-        lines.append(f"| {says} | {_figure(before[name])} | {_figure(after[name])} |")
-    return "\n".join(lines)
-
-
 #: By name, each table's maker, from the folder of raw files.
 TABLES: Mapping[str, Callable[[Path], str]] = {
     "capacity": lambda data: capacity(data, ""),
     "console": console,
-    "console-sizes": console_sizes,
     "capacity-priority": lambda data: capacity(data, "-priority"),
 }
 
