@@ -46,7 +46,7 @@ _STARTS = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.exec")
 Engine.strict = True
 
 settings.register_profile("laptop", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, max_examples=300)
+settings.register_profile("ci", deadline=None, derandomize=True, max_examples=200)
 #: `make quick` names it; `make test` has all examples.
 settings.register_profile("quick", deadline=None, max_examples=25)
 settings.load_profile("ci" if os.environ.get("CI") else "laptop")

@@ -7,6 +7,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -135,7 +136,11 @@ class Engineer:
                 headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE_S,
             )  # fmt: skip
         with suppress(httpx.TransportError):
-            found: dict[str, Any] = self._client.get(path).json()
+            answer = self._client.get(path)
+            while answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
+                time.sleep(float(answer.headers["Retry-After"]))
+                answer = self._client.get(path)
+            found: dict[str, Any] = answer.json()
             return found
         return {}
 
@@ -222,7 +227,10 @@ def test_from_nothing_to_two_tenants_a_drain_and_an_audit(engineer: Engineer) ->
         assert json.loads(engineer.types(line))["status"] == 401
 
     engineer.types(DRAIN)
-    wait_until(lambda: not any(engineer.node("train-0")["holders"]), "the drained node is empty")
+    wait_until(
+        lambda: (node := engineer.node("train-0")) and not any(node["holders"]),
+        "the drained node is empty",
+    )
     cordon = engineer.node("train-0")["cordon"]
     assert (cordon["by"], cordon["reason"]) == ("robot:on-call", "new power supply")
     wait_until(lambda: engineer.states() == both, "both train on the other node")

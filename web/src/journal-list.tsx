@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useId } from "preact/hooks";
 import { moment } from "./format.ts";
 import type { Rows } from "./pages.ts";
-import { Card, Empty, ProblemNote } from "./parts.tsx";
+import { Card, Empty, ProblemNote, Waiting } from "./parts.tsx";
 import { go, href, route } from "./route.ts";
 import { type Column, LongTable } from "./table.tsx";
 import "./journal.css";
@@ -91,6 +91,8 @@ export function JournalList<Row extends OfEntry>(props: Props<Row>) {
             none.hint
           )}
         </Empty>
+      ) : found.now_s === null && found.problem === null ? (
+        <Waiting />
       ) : (
         <>
           <LongTable

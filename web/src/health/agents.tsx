@@ -2,7 +2,7 @@
 import type { Schemas } from "../api.ts";
 import { duration, moment, plural } from "../format.ts";
 import { usePages } from "../pages.ts";
-import { Card, Empty, Name, NodeLink, ProblemNote, State } from "../parts.tsx";
+import { Card, Empty, Name, NodeLink, ProblemNote, State, Waiting } from "../parts.tsx";
 import { go, route } from "../route.ts";
 import { type Column, LongTable } from "../table.tsx";
 
@@ -76,6 +76,8 @@ export function Agents() {
         <Empty title={text === undefined ? "No agent was born yet." : "No agent has that in its name."}>
           <code>tidegate edge-agent --help</code> says how to start one.
         </Empty>
+      ) : found.now_s === null && found.problem === null ? (
+        <Waiting />
       ) : (
         <LongTable
           label="Agents"

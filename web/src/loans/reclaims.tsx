@@ -2,7 +2,7 @@
 import type { Schemas } from "../api.ts";
 import { clock, duration, moment, plural } from "../format.ts";
 import { usePages } from "../pages.ts";
-import { Card, Empty, NodeLink, ProblemNote } from "../parts.tsx";
+import { Card, Empty, NodeLink, ProblemNote, Waiting } from "../parts.tsx";
 import { go, href, route } from "../route.ts";
 
 type ReclaimRow = Schemas["ReclaimRow"];
@@ -19,6 +19,8 @@ export function Reclaims() {
         <Empty title={node === undefined ? "No node was called back yet." : "This node was never called back."}>
           A node goes back when its owner is forecast to need it, or when nobody has a use for it.
         </Empty>
+      ) : found.now_s === null && found.problem === null ? (
+        <Waiting />
       ) : (
         <>
           <Key />
