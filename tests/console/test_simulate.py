@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +21,9 @@ from schemas.topics import JOURNAL
 from simulator.branch.origin import read_origin
 from simulator.compare import Case, Done, Numbered, RunError, run_case
 from simulator.remote import ClusterError, DaskCluster
+from tests.composed import ROOT
 from tests.console.conftest import Run
+from tests.patience import PATIENCE_S, wait_until
 
 DATA = PUBLIC / "pollux"
 HEADER = "job_id,submit_time,num_gpus,duration,deadline\n"
@@ -127,18 +130,30 @@ def test_the_log_of_several_runs_replays_cell_by_cell(
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[str]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Dask scheduler with a worker, both in processes of their own, and its address."""
-    distributed = pytest.importorskip("distributed")
-    allowed = {"distributed.scheduler.allowed-failures": 0}
-    dask = pytest.importorskip("dask")
-    with (
-        dask.config.set(allowed),
-        distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
-        ) as local,
-    ):
-        yield local.scheduler_address
+    pytest.importorskip("distributed")
+    where = tmp_path_factory.mktemp("dask") / "scheduler.json"
+    environment = {**os.environ, "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
+    alike = ("--no-dashboard", "--scheduler-file", str(where))
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-m", f"distributed.cli.{role}", *alike, *more],
+            cwd=ROOT, env=environment | {"PYTHONPATH": str(ROOT)}, stderr=subprocess.DEVNULL,
+        )
+        for role, more in (
+            ("dask_scheduler", ("--host", "127.0.0.1", "--port", "0")),
+            ("dask_worker", ("--nthreads", "1", "--local-directory", str(where.parent))),
+        )
+    ]  # fmt: skip
+    try:
+        wait_until(where.exists, "Dask's scheduler does not start")
+        yield str(json.loads(where.read_text())["address"])
+    finally:
+        for process in reversed(running):
+            process.terminate()
+        for process in running:
+            process.wait(PATIENCE_S)
 
 
 def test_a_cluster_runs_what_it_is_sent(
