@@ -383,7 +383,7 @@ CLAIMS: tuple[Claim, ...] = (
         "gateway.md",
         "10,000 nodes and 50,000 jobs: most memory of a gateway; overview now and of the past, p95",
         figures.large_gateway,
-        "a minute of the cell's work, on a machine that others used",
+        "a minute of the cell's work, on an idle machine",
         ("gateway-cell.json",),
     ),
     Claim(
