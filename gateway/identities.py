@@ -1,7 +1,8 @@
 """The authority of a gateway that others reach: people of a provider, and robots.
 
 What somebody may do is read off the configuration at each request, so that a binding that is taken
-away, or a robot that is revoked, counts at once; people's groups are those of their sign-in.
+away, or a robot that is revoked, counts within two seconds; people's groups are those of their
+sign-in.
 """
 
 import hashlib
