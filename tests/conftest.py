@@ -39,6 +39,8 @@ TERMINAL = ("COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "TERM", "TTY_COMPATIB
 #: What tests and `compose/` read after their modules were imported.
 OURS = ("TIDEGATE_KAFKA_JARS", "TIDEGATE_KUBERNETES", "TIDEGATE_KUBERNETES_BIN")
 
+#: How many lines of a process's log are shown where its test failed.
+LOG_LINES = 15
 #: Layers whose tests start no process, but for those that are marked `process`: `make quick`.
 QUICK = ("unit", "property", "model")
 _STARTS = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.exec")
@@ -79,6 +81,20 @@ def pytest_collection_finish() -> None:
     """Keep Python from looking for garbage in what was imported: a fifth of the time of `quick`."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show beside a failure what the processes of its test said last."""
+    report = yield
+    folder = getattr(item, "funcargs", {}).get("tmp_path")
+    if report.when == "call" and report.failed and folder is not None:
+        for log in sorted(folder.rglob("*.log")):
+            last = log.read_text(errors="replace").splitlines()[-LOG_LINES:]
+            report.sections.append((str(log.relative_to(folder)), "\n".join(last)))
+    return report
 
 
 _starts_none: pytest.Item | None = None  # the test that is running, if it may start no process

@@ -110,7 +110,9 @@ function figures(why: Schemas["WhyDocument"], row: JobRow | null): Figure[] {
   const late = row.slack_s !== null && row.slack_s < 0;
   found.push({
     label: "done", value: percent(row.progress),
-    note: row.total_steps === null ? `${count(row.step)} steps` : `of ${count(row.total_steps)} steps`,
+    note: row.total_steps === null
+      ? `${count(row.step)} steps ${row.end_s === null ? "by its last report" : "in all"}`
+      : `of ${count(row.total_steps)} steps`,
   });
   if (row.end_s !== null) found.push({ label: "ended", value: clock(row.end_s, false), note: day(row.end_s) });
   else {
