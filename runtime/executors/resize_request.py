@@ -9,18 +9,7 @@ from typing import Any
 
 from runtime.core import Placement
 from runtime.core.state import without
-from runtime.untrusted_files import fits
-
-
-def placement_of(said: Any) -> Placement:
-    """Read a placement as JSON has it.
-
-    Raises:
-        ValueError: it is none.
-    """
-    if not isinstance(said, dict) or not all(fits(gpus, [int]) for gpus in said.values()):
-        raise ValueError(f"placement: {said!r} is none")
-    return {node: tuple(gpus) for node, gpus in said.items()}
+from runtime.executors.records import from_json, to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +43,7 @@ class ResizeRequest:
 
     def to_dict(self) -> dict[str, Any]:
         """Give it as JSON can hold it."""
-        return {
-            "epoch": self.epoch,
-            "placement": {node: list(gpus) for node, gpus in self.placement.items()},
-            "epoch_before": self.epoch_before,
-            "placement_before": {n: list(gpus) for n, gpus in self.placement_before.items()},
-            "left": list(self.left),
-            "given_up": self.given_up,
-        }
+        return to_json(self)
 
     @classmethod
     def from_dict(cls, said: Mapping[str, Any]) -> "ResizeRequest":
@@ -70,14 +52,4 @@ class ResizeRequest:
         Raises:
             ValueError: it is something else.
         """
-        try:
-            return cls(
-                said["epoch"],
-                placement_of(said["placement"]),
-                said["epoch_before"],
-                placement_of(said["placement_before"]),
-                tuple(said["left"]),
-                said["given_up"],
-            )
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"resize: not one of this release: {error!r}") from error
+        return from_json(cls, said)
