@@ -172,10 +172,7 @@ class LogSection(Section):
     format: Literal["json", "text"] = "json"
 
 
-_LIMITS = BridgeLimits()
-
-
-class BridgeSection(Section):
+class BridgeSection(BridgeLimits):
     """`[bridge]`: the name of this bridge, and its limits."""
 
     #: The name of this bridge, which must be unique: two of one name disconnect each other.
@@ -184,35 +181,6 @@ class BridgeSection(Section):
     group: SecretStr = SecretStr("bridge")
     #: A file whose first line is the group's name.
     group_file: Path | None = None
-    #: The most messages that wait for Kafka; more than the MQTT broker's `max_inflight_messages`.
-    in_flight_max: int = _LIMITS.in_flight_max
-    #: The most messages in one batch to Kafka, or from it. Less than `in_flight_max`.
-    batch_max: int = _LIMITS.batch_max
-    #: The rate limit of each node, in messages per second.
-    rate_per_s: float = _LIMITS.rate_per_s
-    #: The burst of each node, in messages.
-    burst: float = _LIMITS.burst
-    #: The rate limit of each node, in bytes per second.
-    bytes_per_s: float = _LIMITS.bytes_per_s
-    #: The burst of each node, in bytes; at least the largest message.
-    bytes_burst: float = _LIMITS.bytes_burst
-    #: The most dead letters of each node per second; further ones are only counted.
-    letters_per_s: float = _LIMITS.letters_per_s
-    #: For how many nodes rate limits are remembered; beyond, the longest silent are forgotten.
-    nodes_max: int = _LIMITS.nodes_max
-    #: How long to wait after a failure of Kafka or of the connection.
-    retry_s: float = _LIMITS.retry_s
-    #: After this long without progress, a cell no longer delays the others of the bridge.
-    stuck_s: float = _LIMITS.stuck_s
-
-    @model_validator(mode="after")
-    def _can_be_kept(self) -> "BridgeSection":
-        self.limits()
-        return self
-
-    def limits(self) -> BridgeLimits:
-        """Give what bounds the bridge."""
-        return BridgeLimits(**self.model_dump(exclude={"name", "group", "group_file"}))
 
     def group_name(self) -> str:
         """Give the group's name.
