@@ -67,15 +67,14 @@ async def decisions(
 ) -> Response:
     """List decisions, newest first: on what, what was decided, and the reasons given."""
     asked = cursors.question("decisions", at.cell, subject, rule, telling)
-    page = await at.page(cursor, asked, of_entries=True)
-    moment = await at.moment(None if page is None else page.entries)
-    frame = views.framed(moment)
-    before = moment.entries if page is None else page.position
-    if subject is not None and at.view(moment).job(subject) != subject:
-        subject = ""  # another tenant's job, which is asked for by a name that nobody has
-    rows, more = await told_decisions(moment.feed, before, limit, subject, rule, telling)
-    after = await at.next(moment, asked, more)
-    return at.answer(moment, {**frame, "decisions": rows, "next": after})
+
+    async def find(moment: Moment, before: int) -> tuple[list[dict[str, object]], int | None]:
+        foreign = subject is not None and at.view(moment).job(subject) != subject
+        # Another tenant's job is asked for by a name that nobody has.
+        about = "" if foreign else subject
+        return await told_decisions(moment.feed, before, limit, about, rule, telling)
+
+    return await at.newest_first("decisions", asked, cursor, find)
 
 
 @router.get("/moments", response_model=models.MomentsAnswer)
