@@ -3,17 +3,15 @@
 from structlog.stdlib import BoundLogger
 
 from bus.clock import SystemClock
-from cloud_agent.agent import CloudAgentConfig, build_agent, simulated_cluster
+from cloud_agent.agent import CloudAgentConfig, build_agent
 from runtime.build import Options
 from runtime.store import held_gangs
 from services.agents import (
     AgentRole,
-    demand_of,
     machine_settings,
     options_of,
-    physics_of,
     recorded_machine,
-    service_of,
+    simulated_of,
     state_file,
 )
 from services.backends import kafka_of, open_bus_of
@@ -29,10 +27,8 @@ def main(config: Config) -> int:
         config, needed=("name", "pool", "pool_kind", "nodes", "gpus_per_node"), foreign=("gpus",)
     )
     about = CloudAgentConfig(**said, options=options_of(config, Options()))
-    simulated = config.agent.simulated
-    owner = demand_of(simulated) if about.pool_kind == "inference" else None
-    machine = simulated_cluster(owner, physics_of(simulated), service_of(simulated))
     lendable = about.pool_kind != "training"
+    machine = simulated_of(config, owned=lendable)
     real = real_machine(config, machine, lambda: held_gangs(state_file(config)), lendable=lendable)
     options, clock = kafka_of(config), SystemClock()
 

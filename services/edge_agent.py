@@ -6,16 +6,14 @@ from structlog.stdlib import BoundLogger
 
 from bus.clock import SystemClock
 from bus.mqtt import MqttLink
-from edge_agent.agent import EdgeAgentConfig, build_agent, simulated_server
+from edge_agent.agent import EdgeAgentConfig, build_agent
 from runtime.store import held_gangs
 from services.agents import (
     AgentRole,
-    demand_of,
     machine_settings,
     options_of,
-    physics_of,
     recorded_machine,
-    service_of,
+    simulated_of,
     state_file,
 )
 from services.backends import open_bus_of
@@ -35,8 +33,7 @@ def main(config: Config) -> int:
         raise ConfigError(f"agent.runs: {config.agent.runs} is a cluster's; say processes")
     usual = EdgeAgentConfig(**said)
     about = replace(usual, options=options_of(config, usual.options))
-    simulated = config.agent.simulated
-    machine = simulated_server(demand_of(simulated), physics_of(simulated), service_of(simulated))
+    machine = simulated_of(config, owned=True)
     real = real_machine(config, machine, lambda: held_gangs(state_file(config)), lendable=True)
     # On a single machine an edge agent may do without MQTT.
     on_file, clock = config.bus.startswith("sqlite:"), SystemClock()

@@ -15,7 +15,7 @@ from runtime.service import Schedule
 from runtime.spool import SpoolLimit
 from runtime.store import Durability
 from schemas.events import PoolKind
-from schemas.options import Count, Names, Seconds, Section
+from schemas.options import Count, Names, Seconds, Section, Share
 from schemas.values import Name
 from services.machine_sections import (
     LoadSection,
@@ -205,9 +205,9 @@ class SimulatedSection(Section):
     #: The mean rate of worker failures.
     failures_per_gpu_hour: Annotated[float, Field(ge=0.0)] = 0.0
     #: The share of checkpoints that fail.
-    checkpoint_failure_share: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    checkpoint_failure_share: Share = 0.0
     #: By how much actual rates differ from the declared ones, as a share.
-    rate_noise: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.07
+    rate_noise: Share = 0.07
     #: The seed of noise and failures.
     seed: int = 0
     #: How long the owner takes to leave a node.
