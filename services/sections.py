@@ -1,6 +1,7 @@
 """The sections of a configuration: what each key means, its range and its default."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -8,7 +9,15 @@ from pydantic import Field, SecretStr, model_validator
 
 from bus.bridge_limits import BridgeLimits
 from bus.contract import BusError
-from bus.options import COPIES, KafkaOptions, MqttOptions, Tls, mqtt_options
+from bus.options import (
+    COPIES,
+    KAFKA_VARIABLE,
+    KafkaOptions,
+    MqttOptions,
+    Tls,
+    kafka_options,
+    mqtt_options,
+)
 from cloud_agent.sections import KubernetesSection, SlurmSection
 from runtime.core import Limits
 from runtime.service import Schedule
@@ -110,6 +119,16 @@ class KafkaSection(_Login):
             username=self.username,
             password=self.secret(),
         )
+
+    def at(self, address: str) -> KafkaOptions:
+        """Give them for an address of the bus: what it does not say, this section does.
+
+        Raises:
+            BusError: the address is none, or names no server and neither does the section.
+        """
+        said = kafka_options(address, {KAFKA_VARIABLE: self.bootstrap})
+        options = self.model_copy(update={"bootstrap": said.bootstrap}).options()
+        return replace(options, namespace=said.namespace or options.namespace)
 
 
 class MqttSection(_Login):
