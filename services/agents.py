@@ -22,11 +22,12 @@ from runtime.effects import EffectsFile, recorded
 from runtime.service import AgentService
 from runtime.simulated import Physics
 from runtime.simulated_owner import Demand, Service, simulated
+from runtime.store import held_gangs
 from schemas.codec import Rejected, decode_event, encode, event
 from schemas.events import LinkLost
 from schemas.topics import EVENTS
 from services.config import Config, ConfigError
-from services.machines import RealMachine
+from services.machines import RealMachine, real_machine
 from services.metrics import RoleName, Sample
 from services.probe import BusProbe
 from services.sections import SimulatedSection
@@ -254,13 +255,25 @@ def state_file(config: Config) -> Path:
     return config.agent.state_file or Path(f"{config.agent.name}.db")
 
 
-def recorded_machine(config: Config, name: str, machine: MachineMaker) -> MachineMaker:
-    """Record the effects of a machine, if a file for them is named."""
-    path = config.agent.effects_file
-    return machine if path is None else recorded(machine, EffectsFile(path, name))
+def machine_of(config: Config, *, lendable: bool) -> tuple[MachineMaker, RealMachine | None]:
+    """Give what makes the agent's machine, and the machine's state where it is a real one.
+
+    Args:
+        config: What is configured.
+        lendable: Whether its nodes are of an inference or edge pool, and so have an owner.
+
+    Raises:
+        ConfigError: the configuration does not describe one.
+    """
+    made_up = _simulated(config, owned=lendable)
+    real = real_machine(config, made_up, lambda: held_gangs(state_file(config)), lendable=lendable)
+    machine, path = made_up if real is None else real.maker(), config.agent.effects_file
+    if path is not None:
+        machine = recorded(machine, EffectsFile(path, str(config.agent.name)))
+    return machine, real
 
 
-def simulated_of(config: Config, *, owned: bool) -> MachineMaker:
+def _simulated(config: Config, *, owned: bool) -> MachineMaker:
     """Give what makes simulated machines; their nodes have an owner if they are `owned`."""
     section = config.agent.simulated
     physics = Physics(
