@@ -6,7 +6,6 @@ import sys
 import webbrowser
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +20,7 @@ from console.panel import plain_panel
 from console.reading import DEFAULT_LOG, located
 from console.request import signer_of, user
 from console.serve import ConfigPath, Settings, needing
+from schemas.release import release
 
 #: Who asks for something waits so long for others who write the file, in seconds.
 _BUSY_S = 5.0
@@ -103,17 +103,13 @@ def serve(
         if browser:
             webbrowser.open(url)
 
-    try:
-        number = version("tidegate")
-    except PackageNotFoundError:
-        number = "(not installed)"
     place = Place(
         name,
         partial(_of_file, name) if kafka is None else partial(kafka_bus, kafka, SystemClock()),
         Path(name) if kafka is None else None,
         () if kafka is None else kafka.cells,
         section=section,
-        version=number,
+        version=release(),
         file=config,
         read=read,
         user=user(),
