@@ -8,7 +8,7 @@ import orjson
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from gateway import cursors, drawing, journal_queries, models, models_health, views
+from gateway import cursors, journal_queries, models, models_health, perfetto as traces, views
 from gateway.cells import OPENING, facts
 from gateway.feed import Feed
 from gateway.identities import Identities
@@ -131,8 +131,8 @@ async def perfetto(
     until_s = None if until is None else moment_of(until, "until")
     feed = here.cells.live(cell)
     with here.limits.seek(who.name):  # refused later, it would be a file that breaks off
-        begin, end = await drawing.stretch(feed, since_s, until_s)
-        pieces = drawing.drawn(feed, begin, end, since_s, until_s)
+        begin, end = await traces.stretch(feed, since_s, until_s)
+        pieces = traces.drawn(feed, begin, end, since_s, until_s)
         first = await anext(pieces)
 
     async def rest() -> AsyncGenerator[bytes, None]:
@@ -151,7 +151,7 @@ async def perfetto(
         **({"Content-Encoding": "gzip"} if packs else {}),
     }
     return StreamingResponse(
-        drawing.packed(rest()) if packs else rest(), media_type="application/json", headers=headers
+        traces.packed(rest()) if packs else rest(), media_type="application/json", headers=headers
     )
 
 
