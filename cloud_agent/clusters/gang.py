@@ -378,14 +378,7 @@ class Gang:
         if isinstance(result, Uploaded):
             self._save_by_s, self._committed = None, result
             record.committed_step = self._uploader.step
-            record.saved = CheckpointDone(
-                record.job,
-                record.epoch,
-                result.checkpoint.step,
-                result.uri,
-                result.size_mib,
-                result.cost_s,
-            )
+            record.saved = result.report(record.job, record.epoch)
             record.write(self._context.records)
             self._context.report(record.saved)
         elif result is not None:
