@@ -5,6 +5,7 @@ store writes only what a turn changed.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -13,7 +14,7 @@ from pydantic.dataclasses import dataclass as checked
 
 from runtime.core.messages import Placement
 from schemas.commands import GangSpec
-from schemas.events import PoolKind, StopReason
+from schemas.events import GangHeld, NodeBorn, PoolKind, StopReason
 from schemas.options import CHECKED, Seconds
 from schemas.topics import COMMANDS
 
@@ -71,6 +72,26 @@ class NodeSpec:
     def lendable(self) -> bool:
         """Whether the node has an owner other than training."""
         return self.pool_kind != "training"
+
+    def born(self, agent: str, held: Sequence[GangHeld] = (), loan: str | None = None) -> NodeBorn:
+        """Give its birth, as an agent says it; `held` are the gangs that it has.
+
+        Raises:
+            ValidationError: what is said of it is out of range.
+        """
+        return NodeBorn(
+            node=self.node,
+            agent=agent,
+            pool=self.pool,
+            pool_kind=self.pool_kind,
+            gpu_count=self.gpu_count,
+            gpu_type=self.gpu_type,
+            gpu_memory_mib=self.gpu_memory_mib,
+            speed_factor=self.speed_factor,
+            transfer_mib_per_s=self.transfer_mib_per_s,
+            held=list(held),
+            loan=loan,
+        )
 
 
 @dataclass(slots=True)
