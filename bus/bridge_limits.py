@@ -1,45 +1,46 @@
 """What bounds a bridge, all together and for each node; and what it counts."""
 
-import math
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field, model_validator
 
 from bus.allowance import Rates
+from schemas.options import Count, Rate, Seconds, Section
 from schemas.values import MAX_MESSAGE_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class BridgeLimits:
+class BridgeLimits(Section):
     """What bounds a bridge; a value out of range raises and names the field."""
 
-    #: Messages held until Kafka has them. Above what the broker sends without being answered
-    #: (`max_inflight_messages`), so that only what is left of a lost connection is let go of.
-    in_flight_max: int = 1000
-    #: Messages stored together, up; records taken together, down.
-    batch_max: int = 500
-    #: What each node may send, in the long run and at once.
-    rate_per_s: float = 200.0
-    burst: float = 2000.0
-    bytes_per_s: float = 4.0 * 2**20
-    bytes_burst: float = 16.0 * 2**20
-    #: Dead letters kept of each node; the rest are only counted.
-    letters_per_s: float = 10.0
-    #: Nodes whose use is remembered. Of more, those silent longest are forgotten.
-    nodes_max: int = 20_000
-    #: After a failure of Kafka or of the connection, try again this much later.
-    retry_s: float = 1.0
-    #: A cell that takes nothing for so long keeps the others of a bridge waiting no more: what is
+    #: The most messages that wait for Kafka; more than the MQTT broker's `max_inflight_messages`.
+    in_flight_max: Count = 1000
+    #: The most messages in one batch to Kafka, or from it. Less than `in_flight_max`.
+    batch_max: Count = 500
+    #: The rate limit of each node, in messages per second.
+    rate_per_s: Rate = 200.0
+    #: The burst of each node, in messages.
+    burst: Rate = 2000.0
+    #: The rate limit of each node, in bytes per second.
+    bytes_per_s: Rate = 4.0 * 2**20
+    #: The burst of each node, in bytes; at least the largest message.
+    bytes_burst: Annotated[float, Field(ge=MAX_MESSAGE_BYTES)] = 16.0 * 2**20
+    #: The most dead letters of each node per second; further ones are only counted.
+    letters_per_s: Rate = 10.0
+    #: For how many nodes rate limits are remembered; beyond, the longest silent are forgotten.
+    nodes_max: Count = 20_000
+    #: How long to wait after a failure of Kafka or of the connection.
+    retry_s: Seconds = 1.0
+    #: After this long without progress, a cell no longer delays the others of the bridge: what is
     #: meant for it is let go of, and its agents send it again.
-    stuck_s: float = 5.0
+    stuck_s: Seconds = 5.0
 
-    def __post_init__(self) -> None:
-        for name in self.__slots__:
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name}: must be positive and finite")
+    @model_validator(mode="after")
+    def _a_batch_fits(self) -> "BridgeLimits":
         if self.batch_max >= self.in_flight_max:
             raise ValueError(f"batch_max: must be below in_flight_max, {self.in_flight_max}")
-        if self.bytes_burst < MAX_MESSAGE_BYTES:
-            raise ValueError(f"bytes_burst: the largest message has {MAX_MESSAGE_BYTES} bytes")
+        return self
 
     def rates(self) -> Rates:
         """Give what each node may send."""

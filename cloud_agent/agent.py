@@ -1,6 +1,5 @@
 """An agent for a cluster: many like nodes of one pool, and their owner if they have one."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -8,10 +7,7 @@ from bus.clock import Clock
 from bus.contract import Bus
 from runtime.build import MachineMaker, Options, build, check_nodes
 from runtime.core import NodeSpec
-from runtime.executor import Machine
 from runtime.service import AgentService
-from runtime.simulated import Physics
-from runtime.simulated_owner import Demand, Service, simulated_machine
 from schemas.events import PoolKind
 
 
@@ -61,18 +57,3 @@ def build_agent(
 ) -> AgentService:
     """Put the agent together; see `runtime.build.build` for what can go wrong."""
     return build(config.name, config.specs(), config.options, bus, clock, state_file, make)
-
-
-def simulated_cluster(
-    demand: Demand | None = None, physics: Physics | None = None, service: Service | None = None
-) -> MachineMaker:
-    """Give a maker of simulated machines.
-
-    With a demand there is an owner, who consolidates on the nodes that are not lent and reports
-    the load of the pool.
-    """
-
-    def make(specs: Sequence[NodeSpec], now_s: float) -> Machine:
-        return simulated_machine(specs, now_s, demand=demand, physics=physics, service=service)
-
-    return make

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from console.kafka import opened_log, resolved
 from console.output import JsonPath, emit_json, fail, out
+from console.simulate import dask_cluster
 from explain.moments import day_clock
 from schemas.requests import VerbData
 from schemas.topics import JOURNAL
@@ -16,11 +17,10 @@ from simulator.branch.control import run_with_control
 from simulator.branch.deeds import Deed
 from simulator.branch.document import document, owners_need
 from simulator.branch.origin import BranchError, Origin, read_origin
-from simulator.branch.parallel import Submit
 from simulator.branch.requests import verb_of
 from simulator.branch.run import Outcome, Range
 from simulator.branch.save import Recorder
-from simulator.remote import ClusterError, DaskCluster
+from simulator.remote import ClusterError
 
 #: Options that are not called as what they ask for.
 _OPTIONS = {
@@ -122,7 +122,7 @@ def branch(
         try:
             begin = read_origin(opened.records(JOURNAL.name), entry, hours, cell=cell)
             recorder = Recorder(begin)
-            submit = None if dask is None or runs == 1 else _cluster(dask)
+            submit = None if dask is None or runs == 1 else dask_cluster(dask)
             found = run_with_control(begin, change, runs, watch=recorder.saw, submit=submit)
         except BranchError as error:
             fail(_said(error))
@@ -146,13 +146,6 @@ def branch(
 
 def _said(error: BranchError) -> str:
     return f"{_OPTIONS.get(error.part, f'--{error.part}')}: {error.reason}."
-
-
-def _cluster(address: str) -> Submit:
-    try:
-        return DaskCluster(address)
-    except ModuleNotFoundError as error:
-        fail(f"--dask: needs {error.name}; install `tidegate[dask]` here and on its workers.")
 
 
 def _settings(given: list[str]) -> dict[str, float]:

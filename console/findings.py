@@ -1,40 +1,19 @@
 """Findings for people: a mark, what was found, and below it what to do."""
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+if TYPE_CHECKING:  # a plain install has not all that the checks import
+    from services.doctor.finding import Finding
+
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✗", "red")}
 
 
-class Finding(Protocol):
-    """What is shown; `services.doctor.finding.Finding` is one."""
-
-    @property
-    def check(self) -> str:
-        """What was looked at."""
-        ...
-
-    @property
-    def verdict(self) -> str:
-        """How it is: ok, warning or problem."""
-        ...
-
-    @property
-    def found(self) -> str:
-        """What was found."""
-        ...
-
-    @property
-    def fix(self) -> str:
-        """What to do."""
-        ...
-
-
-def drawn(findings: Iterable[Finding]) -> RenderableType:
+def drawn(findings: "Iterable[Finding]") -> RenderableType:
     """Draw findings; each check is named once."""
     table = Table.grid(padding=(0, 1), expand=True)
     table.add_column(no_wrap=True)

@@ -6,11 +6,11 @@ import sys
 import webbrowser
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 
 from bus.clock import Clock, SystemClock
 from bus.contract import Bus
@@ -21,6 +21,8 @@ from console.panel import plain_panel
 from console.reading import DEFAULT_LOG, located
 from console.request import signer_of, user
 from console.serve import ConfigPath, Settings, needing
+from schemas.parse import first_error
+from schemas.release import release
 
 #: Who asks for something waits so long for others who write the file, in seconds.
 _BUSY_S = 5.0
@@ -103,17 +105,13 @@ def serve(
         if browser:
             webbrowser.open(url)
 
-    try:
-        number = version("tidegate")
-    except PackageNotFoundError:
-        number = "(not installed)"
     place = Place(
         name,
         partial(_of_file, name) if kafka is None else partial(kafka_bus, kafka, SystemClock()),
         Path(name) if kafka is None else None,
         () if kafka is None else kafka.cells,
         section=section,
-        version=number,
+        version=release(),
         file=config,
         read=read,
         user=user(),
@@ -167,20 +165,11 @@ def token(
         RobotSection.model_validate(
             {"name": name, "role": role, "tenant": tenant, "sha256": digest, "expires": ends}
         )
-    except ValueError as error:
-        fail(_first(error))
+    except ValidationError as error:
+        wrong = first_error(error)
+        fail(f"--{wrong.field}: {wrong.reason}" if wrong.field else wrong.reason)
     lines = [f'name = "{name}"', f'role = "{role}"']
     lines += [] if tenant is None else [f'tenant = "{tenant}"']
     lines += [f'sha256 = "{digest}"', f"expires = {ends:%Y-%m-%dT%H:%M:%SZ}"]
     sys.stderr.write(f"Its token, shown this once: {secret}\n")
     sys.stdout.write("\n".join(["[[gateway.auth.robots]]", *lines]) + "\n")
-
-
-def _first(error: ValueError) -> str:
-    from pydantic import ValidationError
-
-    assert isinstance(error, ValidationError)
-    one = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(map(str, one["loc"]))
-    said = one["msg"].removeprefix("Value error, ")
-    return f"--{where}: {said}" if where else said

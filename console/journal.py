@@ -23,8 +23,8 @@ from console.kafka import opened_log, resolved
 from console.output import JsonPath, emit_json, fail, out, plain
 from console.perfetto import perfetto
 from console.reading import DEFAULT_LOG
+from explain.journal_lines import fields
 from explain.moments import duration
-from explain.telling import fields
 from schemas.topics import ALL_TOPICS
 
 app = typer.Typer(

@@ -11,13 +11,7 @@ from pathlib import Path
 from bus.clock import Clock, SystemClock
 from bus.contract import Bus, BusError
 from bus.logfile import ReadLog
-from bus.options import (
-    KAFKA_VARIABLE,
-    REPLICATION_VARIABLE,
-    SILENT_HINT,
-    KafkaOptions,
-    kafka_options,
-)
+from bus.options import SILENT_HINT, KafkaOptions
 from bus.reading import open_log
 from console.output import fail, say
 from schemas.topics import JOURNAL
@@ -57,13 +51,9 @@ def options_of(log: str, config: Path | None = None, flags: Sequence[str] = ()) 
     from services.config import ConfigError, load
 
     try:
-        section = load(config, list(flags)).kafka
+        return load(config, list(flags)).kafka.at(log)
     except ConfigError as error:
         fail(str(error))
-    known = {KAFKA_VARIABLE: section.bootstrap, REPLICATION_VARIABLE: str(section.replication)}
-    said = kafka_options(log, known)
-    full = section.model_copy(update={"bootstrap": said.bootstrap}).options()
-    return replace(full, namespace=said.namespace or full.namespace)
 
 
 def open_kafka(log: str, clock: Clock, cell: str | None = None) -> Bus:

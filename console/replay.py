@@ -15,7 +15,7 @@ from console.kafka import opened_log, resolved
 from console.moment import moment_or_length
 from console.output import JsonPath, emit_json, fail, out
 from console.replayed import Answer, Sides
-from explain.telling import decision_lines
+from explain.journal_lines import decision_lines
 from scheduler.compare import Comparison
 from scheduler.core.record import decision_to_dict
 from scheduler.core.stimuli import Decision

@@ -5,8 +5,8 @@ from itertools import islice
 from typing import Any
 
 from console.output import out, plain
+from explain.journal_lines import after, decision_lines, fields, line_document, told
 from explain.moments import duration
-from explain.telling import after, decision_lines, fields, line_document, told
 from scheduler.compare import Comparison
 from scheduler.replay import Difference, Result
 from scheduler.story import Line, Story

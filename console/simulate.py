@@ -176,7 +176,7 @@ def simulate(
     _check(cases)
     draw = _drawing(plot_path) if plot_path is not None else None
     if log_path is None:
-        runs = _compare(cases, processes, None if dask is None else _cluster(dask))
+        runs = _compare(cases, processes, None if dask is None else dask_cluster(dask))
     else:
         runs = _recorded(cases, processes, Path(log_path))
     # The table first: whatever becomes of the files, what was computed is not lost.
@@ -284,7 +284,8 @@ def _drawing(path: str) -> Any:
     return draw
 
 
-def _cluster(address: str) -> Submit:
+def dask_cluster(address: str) -> DaskCluster:
+    """Reach a Dask cluster, or say what is wrong and end."""
     try:
         return DaskCluster(address)
     except ModuleNotFoundError as error:

@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +11,7 @@ import typer
 from console import service
 from console.output import say
 from scheduler.core.transitions import InvalidTransition
+from schemas.release import release
 from simulator.csv_rows import WorkloadError
 
 #: What all wrong usage derives from. Typer carries it under a private name, which has changed.
@@ -92,11 +92,7 @@ def make_app(*only: str) -> typer.Typer:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        try:
-            number = version("tidegate")
-        except PackageNotFoundError:
-            number = "(not installed)"
-        typer.echo(f"tidegate {number}")
+        typer.echo(f"tidegate {release()}")
         raise typer.Exit
 
 

@@ -12,6 +12,7 @@ from edge_agent import agent as edge
 from runtime.build import Options
 from runtime.service import AgentService
 from runtime.simulated import Physics
+from runtime.simulated_owner import simulated
 from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.service import SchedulerService
 from scheduler.service_config import ServiceConfig
@@ -97,13 +98,13 @@ def _agents(
                     options=Options(),
                 )
                 demand = _demand(scenario.tides[name], start_s)
-                machine = edge.simulated_server(demand, physics)
+                machine = simulated(demand, physics)
                 state_file = agents_dir / f"{name}.db"
                 yield edge.build_agent(server, link(name), clock, state_file, machine)
         else:
             tide = scenario.tides.get(pool.name)
             owner = None if tide is None else _demand(tide, start_s)
-            machine = cloud.simulated_cluster(owner, physics)
+            machine = simulated(owner, physics)
             state_file = agents_dir / f"{pool.name}.db"
             yield cloud.build_agent(_cluster(pool), bus, clock, state_file, machine)
 

@@ -4,7 +4,6 @@ Offline, the server works on until its lease ends, through reboots too, then sav
 it has to say waits in its spool and is published, in order, when the link is back: docs/offline.md.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,10 +11,7 @@ from bus.clock import Clock
 from bus.contract import Link
 from runtime.build import MachineMaker, Options, build, check_nodes
 from runtime.core import NodeSpec
-from runtime.executor import Machine
 from runtime.service import AgentService
-from runtime.simulated import Physics
-from runtime.simulated_owner import Demand, Service, simulated_machine
 from runtime.spool import SpoolLimit
 
 
@@ -63,16 +59,3 @@ def build_agent(
 ) -> AgentService:
     """Put the agent together; see `runtime.build.build` for what can go wrong."""
     return build(config.name, (config.spec(),), config.options, bus, clock, state_file, make)
-
-
-def simulated_server(
-    demand: Demand, physics: Physics | None = None, service: Service | None = None
-) -> MachineMaker:
-    """Give a maker of simulated machines whose owner reports the load of its one node."""
-
-    def make(specs: Sequence[NodeSpec], now_s: float) -> Machine:
-        return simulated_machine(
-            specs, now_s, demand=demand, per_node=True, physics=physics, service=service
-        )
-
-    return make

@@ -1,21 +1,18 @@
 """Who speaks for nodes, and who led: what the state and the journal tell of them, and no more."""
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-import orjson
-
 from explain.measured import Heard
 from gateway.about import LEADERS, Kind
 from gateway.feed import Feed
-from gateway.past import Moment, guarded, raw, reachable
+from gateway.past import Moment, guarded, picked, reachable
 from scheduler.core.state import ClusterState, Node
 from scheduler.core.transitions import NodeState
-from schemas.journal import decode_entry
-from schemas.parse import Rejected
-from schemas.topics import JOURNAL
+from schemas.journal import JournalEntry
 
 #: Entries that mention a node in which its silence is looked for, newest first.
 _LOOKED_MOST = 50
@@ -77,15 +74,13 @@ async def _silent_since(moment: Moment, node: str) -> float | None:
     async def find() -> float | None:
         before = min(moment.entries, feed.index.entries)
         rows = feed.index.mentioned((Kind.NODE,), node, before=before, newest=_LOOKED_MOST)
-        for _, offset in reversed(rows):
-            record = await feed.log.record(JOURNAL.name, offset)
-            entry = None if record is None or record.value is None else decode_entry(record.value)
-            if entry is None or isinstance(entry, Rejected):
-                return None
-            for kind, fields in entry.decision.get("facts", ()):
-                if kind == "NodeSilenced" and fields["node"] == node:
-                    return float(entry.at_s)
-        return None
+        since_s: float | None = None
+        async with contextlib.aclosing(picked(feed, [offset for _, offset in rows])) as entries:
+            async for entry in entries:
+                for kind, fields in entry.decision.get("facts", ()):
+                    if kind == "NodeSilenced" and fields["node"] == node:
+                        since_s = entry.at_s
+        return since_s
 
     return await guarded(feed, find)
 
@@ -93,27 +88,26 @@ async def _silent_since(moment: Moment, node: str) -> float | None:
 async def leaders(feed: Feed, before: int, limit: int) -> tuple[list[_Document], int | None]:
     """Give who led before an entry, newest first, and before which the next page is."""
 
-    async def find() -> list[int]:
+    async def find() -> list[_Document]:
         reachable(feed, before - feed.index.entries)
         # One more than is shown: each is told apart from the one before it.
         rows = feed.index.mentioned((Kind.LEADER,), LEADERS, before=before, newest=limit + 1)
-        return [number for number, _ in reversed(rows)]
+        entries = picked(feed, [offset for _, offset in rows])
+        return [_leader(entry) async for entry in entries][::-1]
 
-    numbers = await guarded(feed, find)
-    found = []
-    for number in numbers:
-        entry = await raw(feed, number)
-        data = orjson.loads(entry.stimulus)["data"]
-        found.append(
-            {
-                "entry": number,
-                "at_s": entry.at_s,
-                "leader": data["leader"],
-                "leader_epoch": data["leader_epoch"],
-                "policy": data["policy"],
-                "another": True,
-            }
-        )
+    found = await guarded(feed, find)
     for newer, older in pairwise(found):
         newer["another"] = newer["leader"] != older["leader"]
-    return found[:limit], numbers[limit - 1] if len(numbers) > limit else None
+    return found[:limit], found[limit - 1]["entry"] if len(found) > limit else None
+
+
+def _leader(entry: JournalEntry) -> _Document:
+    data = entry.stimulus["data"]
+    return {
+        "entry": entry.number,
+        "at_s": entry.at_s,
+        "leader": data["leader"],
+        "leader_epoch": data["leader_epoch"],
+        "policy": data["policy"],
+        "another": True,
+    }

@@ -9,14 +9,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from gateway import (
-    routes,
-    routes_branches,
-    routes_fleet,
-    routes_journal,
-    routes_reclaims,
-    routes_requests,
-)
+from gateway import routes, routes_branches, routes_fleet, routes_journal, routes_requests
 from gateway.guard import LOOPBACK_HOSTS, Guard
 from gateway.models import JobFileBody, ProblemDocument, RequestBody
 from gateway.models_branches import BranchBody
@@ -27,7 +20,7 @@ from gateway.signing_in import add_signing_in
 
 API = "/api/v1"
 #: Modules of routes below it.
-PARTS = (routes, routes_branches, routes_fleet, routes_journal, routes_reclaims, routes_requests)
+PARTS = (routes, routes_branches, routes_fleet, routes_journal, routes_requests)
 _SAME = "You have this answer already: its ETag is that of If-None-Match."
 _ANSWERS = {
     400: "A parameter is wrong; the problem names it.",

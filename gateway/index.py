@@ -273,22 +273,6 @@ class Index:
         ).fetchall()
         return [(number, number + ahead) for number, ahead in reversed(rows)]
 
-    def loans(self, *, before: int, newest: int, node: str | None = None) -> list[int]:
-        """List the newest entries before a number that call nodes back or end loans, descending.
-
-        Args:
-            before: Only entries before that of this number.
-            newest: At most so many.
-            node: Only about this node.
-        """
-        one = "" if node is None else " AND subject = ?"
-        rows = self._db.execute(
-            f"SELECT DISTINCT number FROM mentions WHERE kind = ?{one} AND number < ?"  # noqa: S608
-            " ORDER BY number DESC LIMIT ?",
-            (int(Kind.LOAN), *([] if node is None else [node]), before, newest),
-        )
-        return [number for (number,) in rows]
-
     def places(self, before: int, most: int) -> list[tuple[int, float]]:
         """List (number, when) of at most so many entries before that of a number, ascending."""
         apart = PLACE_EVERY * max(1, -(-before // (PLACE_EVERY * most)))

@@ -1,17 +1,14 @@
 """Landmarks of a log, for looking back: loans and reclaims, leaders, requests of people."""
 
-import asyncio
 import contextlib
 from typing import Any
 
 from explain.acts import act_of
 from explain.loan_history import late_by
-from explain.reading import entry_of
 from gateway.about import ACTS, MOMENTS, Kind
 from gateway.feed import Feed
-from gateway.past import guarded
+from gateway.past import guarded, picked
 from schemas.journal import JournalEntry
-from schemas.topics import JOURNAL
 
 #: The most of each kind: the newest.
 EACH = 500
@@ -46,13 +43,9 @@ async def remembered(feed: Feed, before: int) -> tuple[list[_Row], bool]:
         rows: list[_Row] = []
         due: dict[str, float] = {}
         offsets = [wanted[number] for number in sorted(wanted)]
-        async with contextlib.aclosing(feed.log.picked(JOURNAL.name, offsets)) as records:
-            count = 0
-            async for record in records:
-                rows += _told(entry_of(record), due)
-                count += 1
-                if count % 20 == 0:
-                    await asyncio.sleep(0)
+        async with contextlib.aclosing(picked(feed, offsets)) as entries:
+            async for entry in entries:
+                rows += _told(entry, due)
         return rows, whole
 
     return await guarded(feed, find)

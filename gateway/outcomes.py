@@ -1,6 +1,5 @@
 """What came of requests: from the journal through the index, and of those on their way."""
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -8,11 +7,10 @@ from typing import Any, Literal
 import orjson
 
 from explain.acts import Act, act_of, refused
-from explain.reading import entry_of
 from gateway.about import ACTS, Kind
 from gateway.feed import Feed
 from gateway.mailbox import Letter, Mailbox
-from gateway.past import guarded, mentioning
+from gateway.past import guarded, mentioning, picked
 from gateway.problems import Problem, later
 from gateway.sight import refusal_seen
 from gateway.subjects import Subject
@@ -20,7 +18,7 @@ from schemas.codec import decode_request
 from schemas.journal import JournalEntry
 from schemas.parse import Rejected
 from schemas.requests import Request
-from schemas.topics import JOURNAL, REQUESTS
+from schemas.topics import REQUESTS
 
 Result = Literal["pending", "done", "refused", "dead_letter", "would_be_done"]
 _Document = dict[str, Any]
@@ -115,7 +113,7 @@ def _has_read_cause(feed: Feed, letter: Letter) -> bool:
 async def _journalled(feed: Feed, name: str) -> Outcome | None:
     async def find() -> list[JournalEntry]:
         rows = feed.index.mentioned((Kind.REQUEST,), name, before=feed.entries, newest=1)
-        return await _entries(feed, [offset for _, offset in rows])
+        return [entry async for entry in picked(feed, [offset for _, offset in rows])]
 
     found = await guarded(feed, find)
     if not found and feed.index.entries < feed.entries:
@@ -137,12 +135,6 @@ def _is(entry: JournalEntry, name: str) -> bool:
 
 def _request(document: Mapping[str, Any]) -> Request:
     return Request.model_validate_json(orjson.dumps(document))
-
-
-async def _entries(feed: Feed, offsets: list[int]) -> list[JournalEntry]:
-    """Give the entries at these offsets, which ascend."""
-    async with contextlib.aclosing(feed.log.picked(JOURNAL.name, offsets)) as records:
-        return [entry_of(record) async for record in records]
 
 
 async def acts(
@@ -170,7 +162,7 @@ async def acts(
                 rows = {number: rows[number] for number in rows if number in places}
             places = rows
         newest_of = sorted((places or {}).items())[-limit - 1 :]
-        return (await _entries(feed, [offset for _, offset in newest_of]))[::-1]
+        return [entry async for entry in picked(feed, [offset for _, offset in newest_of])][::-1]
 
     found = await guarded(feed, find)
     told = [act_of(one.number, one.at_s, one.stimulus, one.decision) for one in found]

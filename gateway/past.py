@@ -5,7 +5,6 @@ import contextlib
 import sqlite3
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterator,
     Awaitable,
     Callable,
     Collection,
@@ -14,9 +13,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
-
-import orjson
+from typing import TypeVar
 
 from bus.contract import BusError, Unreadable
 from explain.reading import entries, entry_of
@@ -24,12 +21,12 @@ from gateway import sidecar
 from gateway.about import Kind
 from gateway.feed import Feed, Fold, from_mark
 from gateway.forks import fork, kept
-from gateway.index import MARK_EVERY
+from gateway.index import MARK_EVERY, Place
 from gateway.kept_states import Family, KeptStates, Key, One
 from gateway.orders import Orders
 from gateway.problems import Problem, later
 from scheduler.core.state import ClusterState
-from scheduler.journal import JournalReader, folding
+from scheduler.journal import JournalReader
 from schemas.journal import JournalEntry, RawEntry
 from schemas.topics import JOURNAL
 
@@ -41,6 +38,8 @@ _BLOWN_UP = 4
 _KEPT_BEFORE = (16_000, 8_000, 4_000, 2_000, 1_000, 500, 100, 20)
 #: At least so many records are read at once.
 _READ = 32
+#: Entries read one by one before the event loop runs others.
+_TURN = 20
 #: The most entries beyond the index that are folded or read for one question.
 _FAR = 20_000
 _Found = TypeVar("_Found")
@@ -224,7 +223,7 @@ async def raw_between(feed: Feed, begin: int, end: int) -> list[RawEntry]:
         found: list[RawEntry] = []
         if begin >= end:
             return found
-        async with contextlib.aclosing(_chained(feed, begin)) as entries:
+        async with contextlib.aclosing(chained(feed, begin)) as entries:
             async for entry in entries:
                 if entry.number >= begin:
                     found.append(entry)
@@ -248,7 +247,7 @@ async def last_before(feed: Feed, at_s: float) -> int:
         place = feed.index.place_at(at_s)
         reachable(feed, feed.entries - feed.index.entries)
         number = place.number - 1
-        async with contextlib.aclosing(_chained(feed, place.number)) as entries:
+        async with contextlib.aclosing(chained(feed, place.number)) as entries:
             async for entry in entries:
                 if entry.at_s > at_s:
                     break
@@ -258,7 +257,7 @@ async def last_before(feed: Feed, at_s: float) -> int:
     return await guarded(feed, find)
 
 
-async def _chained(feed: Feed, number: int) -> AsyncGenerator[RawEntry, None]:
+async def chained(feed: Feed, number: int) -> AsyncGenerator[RawEntry, None]:
     """Read entries from the place before a number on; each must follow the one before."""
     place = feed.index.place_before(number)
     reader = JournalReader(feed.cell, place.number, place.digest)
@@ -271,35 +270,6 @@ async def _chained(feed: Feed, number: int) -> AsyncGenerator[RawEntry, None]:
             if entry is not None:
                 yield entry
         await asyncio.sleep(0)
-
-
-async def folded(
-    feed: Feed, begin: int, end: int
-) -> AsyncGenerator[tuple[ClusterState, RawEntry | None, dict[str, Any]], None]:
-    """Give the state before an entry, then after each, up to before that of number `end`.
-
-    The state is the caller's alone, and goes on from one to the next.
-
-    Raises:
-        Unreadable: the log cannot be read so far any more.
-    """
-    mark = feed.index.mark_before(begin)
-    reachable(feed, begin - (feed.index.entries if mark is None else mark.place.number))
-    fold = await from_mark(feed.cell, mark)
-    await fold.go_on(feed.log, feed.end, until=begin)
-    state = fold.state
-    if state.number != begin:
-        raise Unreadable(f"it has no entry {state.number} any more")
-    yield state, None, {}
-    async with contextlib.aclosing(_chained(feed, begin)) as entries:
-        async for entry in entries:
-            if entry.number >= end:
-                return
-            if entry.number >= begin:
-                decision = orjson.loads(entry.decision)
-                for _ in folding(state, entry, decision):
-                    await asyncio.sleep(0)
-                yield state, entry, decision
 
 
 async def mentioning(
@@ -320,40 +290,67 @@ async def mentioning(
     async def find() -> list[JournalEntry]:
         index = feed.index
         if index.first:
-            return [entry async for entry in _all(feed, before)]
-        reachable(feed, before - index.entries)
-        known = min(before, index.entries)
-        offsets = sorted(
-            {
-                offset
-                for kinds, subject in wanted
-                for _, offset in index.mentioned(kinds, subject, before=known)
-            }
-        )
-        begin, found = index.place.offset, []
-        async with contextlib.aclosing(feed.log.picked(JOURNAL.name, offsets)) as records:
-            async for record in records:
-                found.append(entry_of(record))
-                if len(found) % 20 == 0:
-                    await asyncio.sleep(0)
-        if len(found) < len(offsets):
-            raise Unreadable(f"it has only {len(found)} of {len(offsets)} records any more")
-        if known < before:
-            names = words or [f'"{subject}"'.encode() for _, subject in wanted]
-            async for record in feed.log.read(JOURNAL.name, begin, feed.end):
-                value = record.value or b""
-                if record.key == feed.cell and any(name in value for name in names):
-                    entry = entry_of(record)
-                    if entry.number < before:
-                        found.append(entry)
-        return found
+            whole = entries(feed.log.bus, feed.cell, (b"",), before)
+            return [entry async for entry in whole]
+        place = index.place
+        offsets = {
+            offset
+            for kinds, subject in wanted
+            for _, offset in index.mentioned(kinds, subject, before=min(before, place.number))
+        }
+        found = await all_picked(feed, offsets)
+        names = words or [f'"{subject}"'.encode() for _, subject in wanted]
+        return found + await unindexed(feed, place, before, names)
 
     return await guarded(feed, find)
 
 
-async def _all(feed: Feed, before: int) -> AsyncIterator[JournalEntry]:
-    async for entry in entries(feed.log.bus, feed.cell, (b"",), before):
-        yield entry
+async def picked(feed: Feed, offsets: Sequence[int]) -> AsyncGenerator[JournalEntry, None]:
+    """Give the entries at these offsets, which the index names and which ascend.
+
+    Raises:
+        Unreadable: one of them cannot be read. One that is not there any more is left out.
+    """
+    count = 0
+    async with contextlib.aclosing(feed.log.picked(JOURNAL.name, offsets)) as records:
+        async for record in records:
+            yield entry_of(record)
+            count += 1
+            if count % _TURN == 0:
+                await asyncio.sleep(0)
+
+
+async def all_picked(feed: Feed, offsets: Collection[int]) -> list[JournalEntry]:
+    """Give the entries at these offsets, ascending.
+
+    Raises:
+        Unreadable: one of them cannot be read, or is not there any more.
+    """
+    found = [entry async for entry in picked(feed, sorted(offsets))]
+    if len(found) < len(offsets):
+        raise Unreadable(f"it has only {len(found)} of {len(offsets)} records any more")
+    return found
+
+
+async def unindexed(
+    feed: Feed, place: Place, before: int, words: Collection[bytes]
+) -> list[JournalEntry]:
+    """Give the entries from a place of the index on and before a number that hold one of `words`.
+
+    Raises:
+        Problem: they are too many while the index is being built.
+        Unreadable: one of them cannot be read.
+    """
+    reachable(feed, before - place.number)
+    found: list[JournalEntry] = []
+    if place.number < before:
+        async for record in feed.log.read(JOURNAL.name, place.offset, feed.end):
+            value = record.value or b""
+            if record.key == feed.cell and any(word in value for word in words):
+                entry = entry_of(record)
+                if entry.number < before:
+                    found.append(entry)
+    return found
 
 
 def held(feed: Feed, name: str, number: int) -> None:

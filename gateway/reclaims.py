@@ -1,42 +1,73 @@
 """Nodes that went back to their owners: when each was called, saved, empty and back."""
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
-
-import orjson
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from explain.documents import ReasonDocument, reason_document
-from explain.loan_history import loans_in
+from explain.loan_history import PastLoan, loans_in
 from explain.story import Given
 from explain.voice import Voice, reason_from
-from gateway.about import Kind, mentions
-from gateway.past import Moment, guarded, raw, raw_between, reachable
-from schemas.journal import RawEntry
+from gateway.about import MOMENTS, Kind, mentions
+from gateway.feed import Feed
+from gateway.past import Moment, all_picked, guarded, unindexed
+from scheduler.core.state import ClusterState
+from schemas.journal import JournalEntry
 
-#: So many entries about loans are looked through at a time.
-_STEP = 200
+_CALLED = "ReclaimStarted"
+#: Facts of which an entry that tells of a reclaim has one.
+_FACTS = (_CALLED, "LoanReturned", "LoanLost", "ReturnOrdered", "GpusReleased", "CheckpointSaved")
+_WORDS = tuple(f'"{fact}"'.encode() for fact in _FACTS)
 _Document = dict[str, Any]
 
 
-class _Entry:
-    """An entry of the journal, read."""
+class _Stretch(NamedTuple):
+    """The entries that mention a subject in a way, after one number and before another."""
 
-    def __init__(self, entry: RawEntry) -> None:
-        self.number, self.at_s = entry.number, entry.at_s
-        self.stimulus: Mapping[str, Any] = orjson.loads(entry.stimulus)
-        self.decision: Mapping[str, Any] = orjson.loads(entry.decision)
+    kind: Kind
+    name: str
+    after: int
+    before: int
 
-    def facts(self, kind: str) -> Iterator[Mapping[str, Any]]:
-        """Give what facts of a kind say."""
-        return (said for name, said in self.decision.get("facts", ()) if name == kind)
 
-    def says(self, kind: str, node: str) -> bool:
-        """Whether a fact of a kind is about a node."""
-        return any(said.get("node") == node for said in self.facts(kind))
+class _Entries:
+    """The entries of a cell: those that its index knows of, and what has come since."""
 
-    def mentions(self, kind: Kind, name: str) -> bool:
-        """Whether it is about a subject in a way."""
-        return (kind, name) in mentions(self.stimulus, self.decision)
+    def __init__(self, feed: Feed, known: int, newer: Sequence[JournalEntry]) -> None:
+        self._feed, self._known, self._newer = feed, known, newer
+
+    async def of(self, stretches: Sequence[_Stretch]) -> dict[_Stretch, list[JournalEntry]]:
+        """Give the entries of each stretch, ascending; all of them are read in one go."""
+        places = {
+            one: self._feed.index.mentioned(
+                (one.kind,), one.name, before=min(one.before, self._known), after=one.after
+            )
+            for one in stretches
+        }
+        offsets = {offset for found in places.values() for _, offset in found}
+        read = {entry.number: entry for entry in await all_picked(self._feed, offsets)}
+        return {
+            one: [read[number] for number, _ in found] + self._newer_of(one)
+            for one, found in places.items()
+        }
+
+    def _newer_of(self, one: _Stretch) -> list[JournalEntry]:
+        return [
+            entry
+            for entry in self._newer
+            if one.after < entry.number < one.before
+            and (one.kind, one.name) in mentions(entry.stimulus, entry.decision)
+        ]
+
+    async def calls(self, before: int, newest: int, node: str | None) -> list[JournalEntry]:
+        """Give the newest entries that call nodes back, or this one, newest first."""
+        index, end = self._feed.index, min(before, self._known)
+        places = index.mentioned((Kind.MOMENT,), MOMENTS[_CALLED], before=end)
+        if node is not None:
+            of_node = dict(index.mentioned((Kind.LOAN,), node, before=end))
+            places = [place for place in places if place[0] in of_node]
+        found = await all_picked(self._feed, [offset for _, offset in places[-newest:]])
+        found += [one for one in self._newer if one.number < before and _called(one, node)]
+        return found[: -newest - 1 : -1]
 
 
 async def reclaims(
@@ -56,113 +87,115 @@ async def reclaims(
     Raises:
         Problem: the journal or the index cannot be read now.
     """
-    feed, found = moment.feed, _Found(moment)
-    rows: list[_Document] = []
+    feed = moment.feed
 
-    async def numbers() -> list[int]:
-        reachable(feed, upto - feed.index.entries)
-        return feed.index.loans(before=upto, newest=_STEP, node=node)
+    async def find() -> tuple[list[_Document], int | None]:
+        place = feed.index.place
+        newer = await unindexed(feed, place, moment.entries, _WORDS)
+        entries = _Entries(feed, min(moment.entries, place.number), newer)
+        calls: list[tuple[JournalEntry, str]] = []
+        for entry in await entries.calls(before, limit + 1, node):
+            if len(calls) >= limit:
+                return await _rows(moment, entries, calls), entry.number + 1
+            calls += [(entry, name) for name in _called(entry, node)]
+        return await _rows(moment, entries, calls), None
 
-    for entry in reversed(await found.tail()):
-        if entry.number < before:
-            rows += await found.begun(entry, node)
-    upto = min(before, found.known)
-    while True:
-        step = await guarded(feed, numbers)
-        for number in step:
-            if len(rows) >= limit:
-                return rows, number + 1
-            rows += await found.begun(await found.entry(number), node)
-        if len(step) < _STEP:
-            return rows, None
-        upto = step[-1]
+    return await guarded(feed, find)
 
 
-class _Found:
-    """What a journal says of reclaims up to a moment; entries are read once."""
+async def _rows(
+    moment: Moment, entries: _Entries, calls: Sequence[tuple[JournalEntry, str]]
+) -> list[_Document]:
+    """Give a row for each node that an entry calls back."""
+    found = [_Reclaim(call, node, moment.entries) for call, node in calls]
+    told = await entries.of([one.stretch(Kind.LOAN, one.node) for one in found])
+    for one in found:
+        one.follow(told[one.stretch(Kind.LOAN, one.node)], moment.state)
+    told = await entries.of([one.stretch(Kind.NODE, one.node) for one in found])
+    for one in found:
+        one.between += told[one.stretch(Kind.NODE, one.node)]
+    told = await entries.of([one.stretch(Kind.STEP, job) for one in found for job in one.jobs])
+    voice = Voice(moment.feed.origin_s)
+    return [one.row(told, moment.state, voice) for one in found]
 
-    def __init__(self, moment: Moment) -> None:
-        self._moment, self._feed = moment, moment.feed
-        #: Entries before this one are in the index.
-        self.known = min(moment.entries, moment.feed.index.entries)
-        self._entries: dict[int, _Entry] = {}
-        self._tail: list[_Entry] | None = None
-        self._voice = Voice(moment.feed.origin_s)
 
-    async def entry(self, number: int) -> _Entry:
-        if number not in self._entries:
-            self._entries[number] = _Entry(await raw(self._feed, number))
-        return self._entries[number]
+class _Reclaim:
+    """A node that an entry calls back, and what other entries tell of it until it is back."""
 
-    async def tail(self) -> list[_Entry]:
-        """Give the entries that the index does not know of yet."""
-        if self._tail is None:
-            raws = await raw_between(self._feed, self.known, self._moment.entries)
-            self._tail = [_Entry(one) for one in raws]
-        return self._tail
+    def __init__(self, call: JournalEntry, node: str, end: int) -> None:
+        self.call, self.node, self._until = call, node, end
+        self._loan = PastLoan(node, None, None)
+        #: What happens to the node from its call on.
+        self.between = [call]
 
-    async def begun(self, entry: _Entry, node: str | None) -> list[_Document]:
-        """Give the reclaims that begin with an entry."""
-        return [
-            await self._row(entry, said["node"])
-            for said in entry.facts("ReclaimStarted")
-            if node is None or said["node"] == node
-        ]
+    def stretch(self, kind: Kind, name: str) -> _Stretch:
+        """Name the entries after the call, until it is back, that mention a subject in a way."""
+        return _Stretch(kind, name, self.call.number, self._until)
 
-    async def _about(self, kind: Kind, name: str, after: int, before: int) -> list[_Entry]:
-        feed = self._feed
-
-        async def numbers() -> list[int]:
-            rows = feed.index.mentioned((kind,), name, before=min(before, self.known), after=after)
-            return [number for number, _ in rows]
-
-        found = [await self.entry(number) for number in await guarded(feed, numbers)]
-        late = [one for one in await self.tail() if after < one.number < before]
-        return found + [one for one in late if one.mentions(kind, name)]
-
-    async def _row(self, begin: _Entry, node: str) -> _Document:
-        told = await self._about(Kind.LOAN, node, begin.number, self._moment.entries)
-        state = self._moment.state
-        known = state.nodes.get(node)
-        pools = {} if known is None else {node: known.pool}
+    def follow(self, told: Sequence[JournalEntry], state: ClusterState) -> None:
+        """Learn from what is told of the node's loans when it was back."""
+        pools = {self.node: state.nodes[self.node].pool} if self.node in state.nodes else {}
         # Of the entry that calls several back, and of those after it, what is of this one.
-        loan = next(one for one in loans_in([begin, *told], pools, state.now_s) if one.node == node)
-        until = self._moment.entries if loan.end_entry is None else loan.end_entry + 1
-        between = [begin, *await self._about(Kind.NODE, node, begin.number, until)]
-        left = {said["job"] for one in between for said in _left(one, node)}
+        loans = loans_in([self.call, *told], pools, state.now_s)
+        self._loan = next(one for one in loans if one.node == self.node)
+        if self._loan.end_entry is not None:
+            self._until = self._loan.end_entry + 1
+
+    @property
+    def jobs(self) -> list[str]:
+        """The jobs that left the node."""
+        left = (said for one in self.between for said in _facts(one, "GpusReleased"))
+        return sorted({said["job"] for said in left if said["node"] == self.node})
+
+    def row(
+        self,
+        told: Mapping[_Stretch, Sequence[JournalEntry]],
+        state: ClusterState,
+        voice: Voice,
+    ) -> _Document:
+        """Write it; `told` has the steps of its jobs."""
+        loan, known, jobs = self._loan, state.nodes.get(self.node), self.jobs
+        saved = [
+            one.at_s
+            for job in jobs
+            for one in told[self.stretch(Kind.STEP, job)]
+            if any(said["job"] == job for said in _facts(one, "CheckpointSaved"))
+        ]
+        empty = [
+            one.at_s
+            for one in self.between
+            if any(said["node"] == self.node for said in _facts(one, "ReturnOrdered"))
+        ]
         return {
-            "node": node,
+            "node": self.node,
             "pool": loan.pool,
             "gpus": None if known is None else known.gpu_count,
             "state": loan.state,
             "called_entry": loan.called_entry,
             "called_s": loan.called_s,
             "due_s": loan.due_s,
-            "saved_s": await self._saved(left, begin.number, until),
-            "empty_s": next((one.at_s for one in between if one.says("ReturnOrdered", node)), None),
+            "saved_s": max(saved, default=None),
+            "empty_s": empty[0] if empty else None,
             "end_s": loan.end_s,
             "end_entry": loan.end_entry,
             "late_s": loan.late_s,
-            "jobs": len(left),
-            "because": self._because(begin, node),
+            "jobs": len(jobs),
+            "because": self._because(voice),
         }
 
-    async def _saved(self, jobs: Collection[str], after: int, before: int) -> float | None:
-        """Give when the last of some jobs saved its work, between two entries."""
-        saved = [
-            one.at_s
-            for job in sorted(jobs)
-            for one in await self._about(Kind.STEP, job, after, before)
-            if any(said["job"] == job for said in one.facts("CheckpointSaved"))
-        ]
-        return max(saved, default=None)
-
-    def _because(self, begin: _Entry, node: str) -> ReasonDocument | None:
-        for reason in begin.decision.get("reasons", ()):
-            if reason["subject"] == node and reason["verb"] == "reclaims":
-                return reason_document(Given(begin.at_s, reason_from(reason)), self._voice)
+    def _because(self, voice: Voice) -> ReasonDocument | None:
+        for reason in self.call.decision.get("reasons", ()):
+            if reason["subject"] == self.node and reason["verb"] == "reclaims":
+                return reason_document(Given(self.call.at_s, reason_from(reason)), voice)
         return None
 
 
-def _left(entry: _Entry, node: str) -> Iterator[Mapping[str, Any]]:
-    return (said for said in entry.facts("GpusReleased") if said["node"] == node)
+def _called(entry: JournalEntry, node: str | None) -> list[str]:
+    """Give the nodes that an entry calls back; with a node, it alone."""
+    called = (said["node"] for said in _facts(entry, _CALLED))
+    return [name for name in called if node in (None, name)]
+
+
+def _facts(entry: JournalEntry, kind: str) -> Iterator[Mapping[str, Any]]:
+    """Give what facts of a kind say."""
+    return (said for name, said in entry.decision.get("facts", ()) if name == kind)

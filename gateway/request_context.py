@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
@@ -25,6 +25,7 @@ from gateway.problems import Problem
 from gateway.sight import View
 from gateway.subjects import Authority, Subject
 from gateway.verifying import Verifying
+from gateway.views import framed
 
 _Found = TypeVar("_Found")
 #: Routes that a branch does not have: they change the cell, or have its log worked on.
@@ -245,6 +246,28 @@ class Asked:
             return None
         digest = (await raw(moment.feed, moment.entries - 1)).digest[:16] if moment.entries else ""
         return Cursor(question, moment.entries, digest, position).text()
+
+    async def newest_first(
+        self,
+        name: str,
+        question: str,
+        cursor: str | None,
+        find: Callable[[Moment, int], Awaitable[tuple[Sequence[Any], int | None]]],
+    ) -> Response:
+        """Answer with a page of what entries tell of, the newest first.
+
+        Args:
+            name: What the rows are called.
+            question: As `gateway.cursors.question` names it.
+            cursor: Of this page, as it was asked for.
+            find: Gives rows before an entry, and before which the next page begins.
+        """
+        page = await self.page(cursor, question, of_entries=True)
+        moment = await self.moment(None if page is None else page.entries)
+        frame = framed(moment)  # the live state goes on while entries are read
+        rows, more = await find(moment, moment.entries if page is None else page.position)
+        after = await self.next(moment, question, more)
+        return self.answer(moment, {**frame, name: rows, "next": after})
 
     def answer(
         self, moment: Moment, document: Any, *, lasts: bool = True, own: str | None = None

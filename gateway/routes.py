@@ -15,11 +15,11 @@ from explain.cell import rules_of
 from explain.documents import WhyDocument, why_document
 from explain.metrics import POINTS, curves_of, thinned
 from explain.overview import overview as overview_of
-from explain.plain import plain_why
 from explain.rows import jobs_table, loans_table, nodes_of, nodes_table
 from explain.spans import stays_of
 from explain.tide import tide_of
 from explain.turns import positions
+from explain.why_text import plain_why
 from gateway import cursors, journal_queries, models, views
 from gateway.about import SLOT_S
 from gateway.fleet import measured_at

@@ -1,4 +1,4 @@
-"""The routes of `/api/v1` about the fleet as a whole, and about who speaks for it and leads it."""
+"""The routes of `/api/v1` about the fleet: as a whole, who speaks for it and leads it, reclaims."""
 
 from typing import Annotated
 
@@ -8,6 +8,7 @@ from gateway import cursors, models_fleet as models, views
 from gateway.agents import agent_rows, agents_of, leaders as leaders_of
 from gateway.fleet import fleet_of, measured_at
 from gateway.past import Moment
+from gateway.reclaims import reclaims as reclaims_of
 from gateway.request_context import (
     At,
     CellName,
@@ -63,13 +64,23 @@ async def agents(
 async def leaders(at: At, limit: Limit = 100, cursor: CursorText = None) -> Response:
     """List who led the cell, newest first: each start of a leader, with its entry and policy."""
     asked = cursors.question("leaders", at.cell)
-    page = await at.page(cursor, asked, of_entries=True)
-    moment = await at.moment(None if page is None else page.entries)
-    frame = views.framed(moment)
-    before = moment.entries if page is None else page.position
-    rows, more = await leaders_of(moment.feed, before, limit)
-    after = await at.next(moment, asked, more)
-    return at.answer(moment, {**frame, "leaders": rows, "next": after})
+    return await at.newest_first(
+        "leaders", asked, cursor, lambda at, before: leaders_of(at.feed, before, limit)
+    )
+
+
+@router.get("/reclaims", response_model=models.ReclaimsPage)
+async def reclaims(
+    at: At,
+    node: Annotated[str | None, Query(description="Only of this node.", max_length=256)] = None,
+    limit: Limit = 100,
+    cursor: CursorText = None,
+) -> Response:
+    """List nodes that were called back, newest first: when each was saved, empty, back, and due."""
+    asked = cursors.question("reclaims", at.cell, node)
+    return await at.newest_first(
+        "reclaims", asked, cursor, lambda at, before: reclaims_of(at, before, limit, node)
+    )
 
 
 @router.get("/verified", response_model=models.VerifiedAnswer)

@@ -8,7 +8,7 @@ import orjson
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from gateway import cursors, drawing, journal_queries, models, models_health, views
+from gateway import cursors, journal_queries, models, models_health, perfetto as traces, views
 from gateway.cells import OPENING, facts
 from gateway.feed import Feed
 from gateway.identities import Identities
@@ -67,15 +67,14 @@ async def decisions(
 ) -> Response:
     """List decisions, newest first: on what, what was decided, and the reasons given."""
     asked = cursors.question("decisions", at.cell, subject, rule, telling)
-    page = await at.page(cursor, asked, of_entries=True)
-    moment = await at.moment(None if page is None else page.entries)
-    frame = views.framed(moment)
-    before = moment.entries if page is None else page.position
-    if subject is not None and at.view(moment).job(subject) != subject:
-        subject = ""  # another tenant's job, which is asked for by a name that nobody has
-    rows, more = await told_decisions(moment.feed, before, limit, subject, rule, telling)
-    after = await at.next(moment, asked, more)
-    return at.answer(moment, {**frame, "decisions": rows, "next": after})
+
+    async def find(moment: Moment, before: int) -> tuple[list[dict[str, object]], int | None]:
+        foreign = subject is not None and at.view(moment).job(subject) != subject
+        # Another tenant's job is asked for by a name that nobody has.
+        about = "" if foreign else subject
+        return await told_decisions(moment.feed, before, limit, about, rule, telling)
+
+    return await at.newest_first("decisions", asked, cursor, find)
 
 
 @router.get("/moments", response_model=models.MomentsAnswer)
@@ -132,8 +131,8 @@ async def perfetto(
     until_s = None if until is None else moment_of(until, "until")
     feed = here.cells.live(cell)
     with here.limits.seek(who.name):  # refused later, it would be a file that breaks off
-        begin, end = await drawing.stretch(feed, since_s, until_s)
-        pieces = drawing.drawn(feed, begin, end, since_s, until_s)
+        begin, end = await traces.stretch(feed, since_s, until_s)
+        pieces = traces.drawn(feed, begin, end, since_s, until_s)
         first = await anext(pieces)
 
     async def rest() -> AsyncGenerator[bytes, None]:
@@ -152,7 +151,7 @@ async def perfetto(
         **({"Content-Encoding": "gzip"} if packs else {}),
     }
     return StreamingResponse(
-        drawing.packed(rest()) if packs else rest(), media_type="application/json", headers=headers
+        traces.packed(rest()) if packs else rest(), media_type="application/json", headers=headers
     )
 
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
 from explain import job_file as files
 from explain.reading import pieces_for
-from gateway import cursors, models, views
+from gateway import cursors, models
 from gateway.about import Kind
 from gateway.body import Body, documented, fitting, read_body, read_json
 from gateway.outcomes import Outcome, acts, outcome, refusal
@@ -265,11 +265,7 @@ async def requests(
             )
         subject = who.name
     asked = cursors.question("requests", at.cell, subject, verb, about)
-    page = await at.page(cursor, asked, of_entries=True)
-    moment = await at.moment(None if page is None else page.entries)
-    frame = views.framed(moment)
     wanted = {Kind.ASKER: subject or "", Kind.VERB: verb or "", Kind.ASKED_OF: about or ""}
-    before = moment.entries if page is None else page.position
-    rows, more = await acts(moment.feed, who, before, limit, wanted)
-    after = await at.next(moment, asked, more)
-    return at.answer(moment, {**frame, "acts": rows, "next": after})
+    return await at.newest_first(
+        "acts", asked, cursor, lambda at, before: acts(at.feed, who, before, limit, wanted)
+    )

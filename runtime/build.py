@@ -14,7 +14,7 @@ from runtime.gate import Verifier
 from runtime.service import AgentService, Schedule
 from runtime.spool import SpoolLimit
 from runtime.store import AgentStore, Durability, StoreError
-from schemas.events import NodeBorn
+from schemas.parse import first_error
 
 #: Gives the machine that an agent looks after, from its nodes and the moment of its birth.
 MachineMaker = Callable[[Sequence[NodeSpec], float], Machine]
@@ -47,23 +47,10 @@ def check_nodes(agent: str, specs: Sequence[NodeSpec]) -> None:
         raise ValueError("nodes: two have the same name; give each its own")
     for spec in specs:
         try:
-            NodeBorn(
-                node=spec.node,
-                agent=agent,
-                pool=spec.pool,
-                pool_kind=spec.pool_kind,
-                gpu_count=spec.gpu_count,
-                gpu_type=spec.gpu_type,
-                gpu_memory_mib=spec.gpu_memory_mib,
-                speed_factor=spec.speed_factor,
-                transfer_mib_per_s=spec.transfer_mib_per_s,
-            )
+            spec.born(agent)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise ValueError(
-                f"{where}: {first['msg']}, got {first['input']!r} for node {spec.node!r}"
-            ) from None
+            wrong = first_error(error)
+            raise ValueError(f"{wrong.field}: {wrong.reason} for node {spec.node!r}") from None
 
 
 def build(

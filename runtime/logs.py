@@ -86,7 +86,6 @@ class LogSender:
     """Sends what commands ask for, concurrently with the agent's turns."""
 
     def __init__(self, source: LogSource, agent: str, bus: Link, clock: Clock, cell: str) -> None:
-        self.sent_bytes = 0
         self._source, self._agent, self._cell = source, agent, cell
         self._bus, self._clock = bus, clock
         self._readers: dict[_Log, _Reader] = {}
@@ -215,7 +214,6 @@ class LogSender:
                 self._readers.pop(log, None)  # whoever waits for it asks again
             return False
         self._sequence += 1
-        self.sent_bytes += 0 if found is None else len(found.content)
         if end is not None and self._readers.get(log) is reader and reader.order is order:
             del self._readers[log]
         return True

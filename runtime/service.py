@@ -7,11 +7,12 @@ while the link is down; the messages wait in the spool. All waiting goes by the 
 
 import asyncio
 import logging
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+
+from pydantic.dataclasses import dataclass as checked
 
 from bus.clock import Clock
 from bus.contract import BusError, Closed, Consumer, Link, Message, Record
@@ -28,6 +29,7 @@ from runtime.turns import Report, Turns
 from schemas.codec import encode, event
 from schemas.commands import RenewLease, SendLog
 from schemas.events import EventData
+from schemas.options import CHECKED, Seconds
 from schemas.topics import COMMANDS
 
 _log = logging.getLogger(__name__)
@@ -37,22 +39,17 @@ _BATCH = 500
 _FREED_MAX = 2000
 
 
-@dataclass(frozen=True, slots=True)
+@checked(frozen=True, slots=True, config=CHECKED)
 class Schedule:
     """How often an agent reports. Periods are aligned, so that all agents report together."""
 
-    telemetry_every_s: float = 60.0  #: How often the telemetry of each node is published.
-    load_every_s: float = 60.0  #: How often the owner's load is published.
-    progress_every_s: float = 60.0  #: How often the progress of each gang is published.
+    telemetry_every_s: Seconds = 60.0  #: How often the telemetry of each node is published.
+    load_every_s: Seconds = 60.0  #: How often the owner's load is published.
+    progress_every_s: Seconds = 60.0  #: How often the progress of each gang is published.
     #: How long after a failure of the bus it is tried again.
-    retry_s: float = 5.0
+    retry_s: Seconds = 5.0
     #: How long a stop waits for the bus to take the rest of the spool.
-    drain_s: float = 5.0
-
-    def __post_init__(self) -> None:
-        for name in self.__slots__:
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name}: must be positive and finite")
+    drain_s: Seconds = 5.0
 
 
 @dataclass(slots=True)

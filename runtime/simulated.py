@@ -12,6 +12,10 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass as checked
 
 from runtime.core import (
     CheckpointDone,
@@ -32,6 +36,7 @@ from runtime.core import (
 )
 from schemas.commands import GangSpec
 from schemas.events import RatePoint
+from schemas.options import CHECKED, Share
 
 _NEVER = math.inf
 #: Guards whole steps against the rounding of a product of floats.
@@ -40,28 +45,21 @@ _ROUNDING = 1e-6
 LOSS = "simulated loss"
 
 
-@dataclass(frozen=True, slots=True)
+@checked(frozen=True, slots=True, config=CHECKED)
 class Physics:
     """How simulated gangs differ from their declarations."""
 
     seed: int = 0
     #: A job's true rate is its declared one times 1 ± up to this, the same all its life.
-    rate_noise: float = 0.07
+    rate_noise: Share = 0.07
     #: Worker failures per GPU and hour.
-    failures_per_gpu_hour: float = 1e-4
+    failures_per_gpu_hour: Annotated[float, Field(ge=0.0)] = 1e-4
     #: Share of checkpoints that cannot be written.
-    checkpoint_failure_share: float = 0.0
+    checkpoint_failure_share: Share = 0.0
     #: A resize of a gang that keeps its workers, as a share of the start cost.
-    resize_share: float = 0.1
+    resize_share: Share = 0.1
     #: Whether gangs report a loss, under a name that says that it is simulated.
     reports_loss: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("rate_noise", "checkpoint_failure_share", "resize_share"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}: must be at least 0 and below 1")
-        if self.failures_per_gpu_hour < 0:
-            raise ValueError("failures_per_gpu_hour: must not be negative; 0 is never")
 
 
 def rate_at(rates: Sequence[RatePoint], gpus: int) -> float:

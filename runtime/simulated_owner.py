@@ -7,33 +7,30 @@ demand passes what they give. Its demand is a function of time that the simulati
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Protocol
+
+from pydantic.dataclasses import dataclass as checked
 
 from runtime.core import NodeDrained, NodeHandedBack, NodeSpec
 from runtime.executor import Machine
 from runtime.simulated import Physics, SimulatedExecutor
 from schemas.events import InferenceLoad, NodeMeasured
+from schemas.options import CHECKED, Count, Delay, Rate
 
 #: GPUs needed at a moment (seconds since the Unix epoch); may be a fraction.
 Demand = Callable[[float], float]
 
 
-@dataclass(frozen=True, slots=True)
+@checked(frozen=True, slots=True, config=CHECKED)
 class Service:
     """What one serving GPU does, to make the owner's figures agree with each other."""
 
-    drain_s: float = 20.0
-    warm_up_s: float = 30.0
-    requests_per_gpu: int = 16
-    requests_per_gpu_s: float = 2.0
-    latency_s: float = 0.8
-
-    def __post_init__(self) -> None:
-        for name in ("drain_s", "warm_up_s", "latency_s"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}: must not be negative")
-        if self.requests_per_gpu < 1 or self.requests_per_gpu_s <= 0:
-            raise ValueError("requests_per_gpu, requests_per_gpu_s: must be positive")
+    drain_s: Delay = 20.0
+    warm_up_s: Delay = 30.0
+    requests_per_gpu: Count = 16
+    requests_per_gpu_s: Rate = 2.0
+    latency_s: Delay = 0.8
 
 
 @dataclass(slots=True)
@@ -232,16 +229,27 @@ def simulated_machine(
     begin_s: float,
     *,
     demand: Demand | None = None,
-    per_node: bool = False,
     physics: Physics | None = None,
     service: Service | None = None,
 ) -> Machine:
-    """Give simulated workers, GPUs and, if there is a demand, an owner of all the nodes."""
+    """Give simulated workers, GPUs and, if there is a demand, an owner of all the nodes.
+
+    An owner consolidates on the nodes that are not lent. It reports the load of the pool, or, of an
+    edge server, that of the one node.
+    """
     executor = SimulatedExecutor({spec.node: spec.speed_factor for spec in nodes}, physics)
     owner = None
     if demand is not None:
         gpus = {spec.node: spec.gpu_count for spec in nodes}
+        per_node = nodes[0].pool_kind == "edge"
         owner = SimulatedOwner(
             nodes[0].pool, gpus, demand, begin_s, per_node=per_node, service=service
         )
     return Machine(executor, SimulatedMeter(nodes, executor, owner), owner)
+
+
+def simulated(
+    demand: Demand | None = None, physics: Physics | None = None, service: Service | None = None
+) -> Callable[[Sequence[NodeSpec], float], Machine]:
+    """Give what makes simulated machines; with a demand, their nodes have an owner."""
+    return partial(simulated_machine, demand=demand, physics=physics, service=service)

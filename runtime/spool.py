@@ -20,8 +20,10 @@ from itertools import islice
 from typing import Self
 
 import orjson
+from pydantic.dataclasses import dataclass as checked
 
 from bus.contract import Message
+from schemas.options import CHECKED, Count
 
 
 class DropPriority(IntEnum):
@@ -33,18 +35,14 @@ class DropPriority(IntEnum):
     STANDING = 3  #: Likewise, after those.
 
 
-@dataclass(frozen=True, slots=True)
+@checked(frozen=True, slots=True, config=CHECKED)
 class SpoolLimit:
     """How much may wait. Messages that must not be dropped may exceed it."""
 
     #: How many messages may wait.
-    messages: int = 100_000
+    messages: Count = 100_000
     #: How many bytes of messages may wait.
-    size_bytes: int = 64 * 1024 * 1024
-
-    def __post_init__(self) -> None:
-        if self.messages < 1 or self.size_bytes < 1:
-            raise ValueError("messages, size_bytes: must be positive")
+    size_bytes: Count = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,10 @@ Seconds = Annotated[float, Field(gt=0.0, lt=1e9)]
 Delay = Annotated[float, Field(ge=0.0, lt=1e9)]
 Count = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0.0)]
+#: A share of one, below all of it.
+Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+#: The most that a log file may hold.
+LogBytes = Annotated[int, Field(ge=1024)]
 
 
 def listed(value: object) -> object:
@@ -30,9 +34,11 @@ Names = Annotated[tuple[Name, ...], BeforeValidator(listed)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 
 
+#: The configuration of a pydantic dataclass of options: as of a `Section`.
+CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
 class Section(BaseModel):
     """Base of all sections of a configuration, and of options: an unknown key is an error."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, arbitrary_types_allowed=True
-    )
+    model_config = CHECKED | ConfigDict(frozen=True, arbitrary_types_allowed=True)

@@ -21,12 +21,13 @@ from runtime.core import Limits
 from runtime.effects import EffectsFile, recorded
 from runtime.service import AgentService
 from runtime.simulated import Physics
-from runtime.simulated_owner import Demand, Service
+from runtime.simulated_owner import Demand, Service, simulated
+from runtime.store import held_gangs
 from schemas.codec import Rejected, decode_event, encode, event
 from schemas.events import LinkLost
 from schemas.topics import EVENTS
 from services.config import Config, ConfigError
-from services.machines import RealMachine
+from services.machines import RealMachine, real_machine
 from services.metrics import RoleName, Sample
 from services.probe import BusProbe
 from services.sections import SimulatedSection
@@ -254,18 +255,42 @@ def state_file(config: Config) -> Path:
     return config.agent.state_file or Path(f"{config.agent.name}.db")
 
 
-def recorded_machine(config: Config, name: str, machine: MachineMaker) -> MachineMaker:
-    """Record the effects of a machine, if a file for them is named."""
-    path = config.agent.effects_file
-    return machine if path is None else recorded(machine, EffectsFile(path, name))
+def machine_of(config: Config, *, lendable: bool) -> tuple[MachineMaker, RealMachine | None]:
+    """Give what makes the agent's machine, and the machine's state where it is a real one.
+
+    Args:
+        config: What is configured.
+        lendable: Whether its nodes are of an inference or edge pool, and so have an owner.
+
+    Raises:
+        ConfigError: the configuration does not describe one.
+    """
+    made_up = _simulated(config, owned=lendable)
+    real = real_machine(config, made_up, lambda: held_gangs(state_file(config)), lendable=lendable)
+    machine, path = made_up if real is None else real.maker(), config.agent.effects_file
+    if path is not None:
+        machine = recorded(machine, EffectsFile(path, str(config.agent.name)))
+    return machine, real
 
 
-def demand_of(simulated: SimulatedSection) -> Demand:
+def _simulated(config: Config, *, owned: bool) -> MachineMaker:
+    """Give what makes simulated machines; their nodes have an owner if they are `owned`."""
+    section = config.agent.simulated
+    physics = Physics(
+        seed=section.seed,
+        rate_noise=section.rate_noise,
+        failures_per_gpu_hour=section.failures_per_gpu_hour,
+        checkpoint_failure_share=section.checkpoint_failure_share,
+    )
+    service = Service(drain_s=section.drain_s, warm_up_s=section.warm_up_s)
+    return simulated(_demand(section) if owned else None, physics, service)
+
+
+def _demand(section: SimulatedSection) -> Demand:
     """Make the owner's demand a function of time; before the day's first step, as at its end."""
-    steps, day_s = simulated.demand_gpus, simulated.day_s
+    steps, day_s = section.demand_gpus, section.day_s
     if not isinstance(steps, tuple):
-        always = steps
-        return lambda _: always
+        return lambda _: steps
     starts, gpus = zip(*steps, strict=True)
 
     def demand(now_s: float) -> float:
@@ -273,18 +298,3 @@ def demand_of(simulated: SimulatedSection) -> Demand:
         return needed
 
     return demand
-
-
-def physics_of(simulated: SimulatedSection) -> Physics:
-    """Give how simulated gangs behave."""
-    return Physics(
-        seed=simulated.seed,
-        rate_noise=simulated.rate_noise,
-        failures_per_gpu_hour=simulated.failures_per_gpu_hour,
-        checkpoint_failure_share=simulated.checkpoint_failure_share,
-    )
-
-
-def service_of(simulated: SimulatedSection) -> Service:
-    """Give how a simulated owner behaves."""
-    return Service(drain_s=simulated.drain_s, warm_up_s=simulated.warm_up_s)

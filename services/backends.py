@@ -3,12 +3,11 @@
 Kafka's client is imported only where it is used: a single machine does without it.
 """
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bus.clock import Clock
 from bus.contract import Bus, BusError
-from bus.options import KafkaOptions, kafka_options
+from bus.options import KafkaOptions
 from bus.sqlite import SqliteBus
 from services.config import Config
 
@@ -27,13 +26,7 @@ def kafka_of(config: Config) -> KafkaOptions | None:
         return None
     if not address.startswith("kafka:"):
         raise BusError(f"bus: {address!r} is no bus of a service; write kafka: or sqlite:PATH")
-    if address == "kafka:":
-        return config.kafka.options()
-    # The section has what the address does not say.
-    named = {"TIDEGATE_KAFKA_BOOTSTRAP": config.kafka.bootstrap}
-    said = kafka_options(address, named)
-    options = config.kafka.model_copy(update={"bootstrap": said.bootstrap}).options()
-    return replace(options, namespace=said.namespace or options.namespace)
+    return config.kafka.options() if address == "kafka:" else config.kafka.at(address)
 
 
 def open_bus_of(config: Config, options: KafkaOptions | None, clock: Clock, cell: str) -> Bus:

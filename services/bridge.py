@@ -74,7 +74,7 @@ class BridgeRole:
             wire=wire,
             buses=self._buses,
             clock=clock,
-            limits=config.bridge.limits(),
+            limits=config.bridge,
             group=config.bridge.group_name(),
         )
         self._refusals = Refusals(log, "message refused")

@@ -3,22 +3,17 @@
 from structlog.stdlib import BoundLogger
 
 from bus.clock import SystemClock
-from cloud_agent.agent import CloudAgentConfig, build_agent, simulated_cluster
+from cloud_agent.agent import CloudAgentConfig, build_agent
 from runtime.build import Options
-from runtime.store import held_gangs
 from services.agents import (
     AgentRole,
-    demand_of,
+    machine_of,
     machine_settings,
     options_of,
-    physics_of,
-    recorded_machine,
-    service_of,
     state_file,
 )
 from services.backends import kafka_of, open_bus_of
 from services.config import Config
-from services.machines import real_machine
 from services.probe import BusProbe
 from services.process import serve
 
@@ -29,17 +24,12 @@ def main(config: Config) -> int:
         config, needed=("name", "pool", "pool_kind", "nodes", "gpus_per_node"), foreign=("gpus",)
     )
     about = CloudAgentConfig(**said, options=options_of(config, Options()))
-    simulated = config.agent.simulated
-    owner = demand_of(simulated) if about.pool_kind == "inference" else None
-    machine = simulated_cluster(owner, physics_of(simulated), service_of(simulated))
-    lendable = about.pool_kind != "training"
-    real = real_machine(config, machine, lambda: held_gangs(state_file(config)), lendable=lendable)
     options, clock = kafka_of(config), SystemClock()
 
     def make(log: BoundLogger) -> AgentRole:
         bus = open_bus_of(config, options, clock, config.cell)
-        made = recorded_machine(config, about.name, real.maker() if real else machine)
-        agent = build_agent(about, bus, clock, state_file(config), made)
+        machine, real = machine_of(config, lendable=about.pool_kind != "training")
+        agent = build_agent(about, bus, clock, state_file(config), machine)
         name = "the file of the bus" if options is None else f"Kafka at {options.bootstrap}"
         probe = BusProbe(bus, name)
         return AgentRole("cloud-agent", agent, bus, clock, config, log, probe=probe, machine=real)

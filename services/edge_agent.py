@@ -6,21 +6,16 @@ from structlog.stdlib import BoundLogger
 
 from bus.clock import SystemClock
 from bus.mqtt import MqttLink
-from edge_agent.agent import EdgeAgentConfig, build_agent, simulated_server
-from runtime.store import held_gangs
+from edge_agent.agent import EdgeAgentConfig, build_agent
 from services.agents import (
     AgentRole,
-    demand_of,
+    machine_of,
     machine_settings,
     options_of,
-    physics_of,
-    recorded_machine,
-    service_of,
     state_file,
 )
 from services.backends import open_bus_of
 from services.config import Config, ConfigError
-from services.machines import real_machine
 from services.process import serve
 
 
@@ -35,21 +30,18 @@ def main(config: Config) -> int:
         raise ConfigError(f"agent.runs: {config.agent.runs} is a cluster's; say processes")
     usual = EdgeAgentConfig(**said)
     about = replace(usual, options=options_of(config, usual.options))
-    simulated = config.agent.simulated
-    machine = simulated_server(demand_of(simulated), physics_of(simulated), service_of(simulated))
-    real = real_machine(config, machine, lambda: held_gangs(state_file(config)), lendable=True)
     # On a single machine an edge agent may do without MQTT.
     on_file, clock = config.bus.startswith("sqlite:"), SystemClock()
     options = None if on_file else config.mqtt.options()
 
     def make(log: BoundLogger) -> AgentRole:
-        made = recorded_machine(config, about.name, real.maker() if real else machine)
+        machine, real = machine_of(config, lendable=True)
         if options is None:
             bus = open_bus_of(config, None, clock, config.cell)
-            agent = build_agent(about, bus, clock, state_file(config), made)
+            agent = build_agent(about, bus, clock, state_file(config), machine)
             return AgentRole("edge-agent", agent, bus, clock, config, log, machine=real)
         link = MqttLink.open(options, clock, about.name, config.cell)
-        agent = build_agent(about, link, clock, state_file(config), made)
+        agent = build_agent(about, link, clock, state_file(config), machine)
         return AgentRole(
             "edge-agent", agent, link, clock, config, log, line=link.client, machine=real
         )

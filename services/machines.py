@@ -7,9 +7,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cloud_agent.kubernetes.options import KubernetesOptions
+from cloud_agent.options import KubernetesOptions, SlurmOptions
 from cloud_agent.sections import KubernetesSection, SlurmSection
-from cloud_agent.slurm.options import SlurmOptions
 from runtime.build import MachineMaker
 from runtime.checkpoints.store import CheckpointStore
 from runtime.core import NodeSpec

@@ -7,7 +7,6 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
 
 from structlog.stdlib import BoundLogger
@@ -15,6 +14,7 @@ from structlog.stdlib import BoundLogger
 from bus.contract import BusError
 from bus.steady import MACHINE
 from runtime.store import StoreError
+from schemas.release import release
 from services.config import Config
 from services.http import HttpServer, as_json, as_metrics
 from services.logs import configure
@@ -187,11 +187,3 @@ def _listen(
             "/metrics": lambda: as_metrics(page.text()),
         },
     )
-
-
-def release() -> str:
-    """Give the installed release."""
-    try:
-        return version("tidegate")
-    except PackageNotFoundError:
-        return "unknown"

@@ -48,7 +48,7 @@ def _verbs(value: object) -> object:
     return value
 
 
-class GatewaySection(Section):
+class TrustedGatewaySection(Section):
     """`[scheduler.trusted_gateways.NAME]`: by key id, a key that signs people's requests."""
 
     #: An Ed25519 public key: base64 of its 32 bytes, or the path of a PEM file.
@@ -101,7 +101,7 @@ class SchedulerSection(Section):
     #: gateway is trusted. It will be gone in the next release, and such events be refused.
     accept_unsigned: bool | None = None
     #: Whose requests are taken, by key id; on a SQLite bus requests are not signed.
-    trusted_gateways: dict[Name, GatewaySection] = Field(default_factory=dict)
+    trusted_gateways: dict[Name, TrustedGatewaySection] = Field(default_factory=dict)
     pool: tuple[PoolSection, ...] = ()
     settings: Settings = Field(default_factory=Settings)
 

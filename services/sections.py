@@ -1,6 +1,7 @@
 """The sections of a configuration: what each key means, its range and its default."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -8,14 +9,22 @@ from pydantic import Field, SecretStr, model_validator
 
 from bus.bridge_limits import BridgeLimits
 from bus.contract import BusError
-from bus.options import COPIES, KafkaOptions, MqttOptions, Tls, mqtt_options
+from bus.options import (
+    COPIES,
+    KAFKA_VARIABLE,
+    KafkaOptions,
+    MqttOptions,
+    Tls,
+    kafka_options,
+    mqtt_options,
+)
 from cloud_agent.sections import KubernetesSection, SlurmSection
 from runtime.core import Limits
 from runtime.service import Schedule
 from runtime.spool import SpoolLimit
 from runtime.store import Durability
 from schemas.events import PoolKind
-from schemas.options import Count, Names, Seconds, Section
+from schemas.options import Count, Names, Seconds, Section, Share
 from schemas.values import Name
 from services.machine_sections import (
     LoadSection,
@@ -111,6 +120,16 @@ class KafkaSection(_Login):
             password=self.secret(),
         )
 
+    def at(self, address: str) -> KafkaOptions:
+        """Give them for an address of the bus: what it does not say, this section does.
+
+        Raises:
+            BusError: the address is none, or names no server and neither does the section.
+        """
+        said = kafka_options(address, {KAFKA_VARIABLE: self.bootstrap})
+        options = self.model_copy(update={"bootstrap": said.bootstrap}).options()
+        return replace(options, namespace=said.namespace or options.namespace)
+
 
 class MqttSection(_Login):
     """`[mqtt]`: the broker that edge agents and the bridge speak to."""
@@ -172,10 +191,7 @@ class LogSection(Section):
     format: Literal["json", "text"] = "json"
 
 
-_LIMITS = BridgeLimits()
-
-
-class BridgeSection(Section):
+class BridgeSection(BridgeLimits):
     """`[bridge]`: the name of this bridge, and its limits."""
 
     #: The name of this bridge, which must be unique: two of one name disconnect each other.
@@ -184,35 +200,6 @@ class BridgeSection(Section):
     group: SecretStr = SecretStr("bridge")
     #: A file whose first line is the group's name.
     group_file: Path | None = None
-    #: The most messages that wait for Kafka; more than the MQTT broker's `max_inflight_messages`.
-    in_flight_max: int = _LIMITS.in_flight_max
-    #: The most messages in one batch to Kafka, or from it. Less than `in_flight_max`.
-    batch_max: int = _LIMITS.batch_max
-    #: The rate limit of each node, in messages per second.
-    rate_per_s: float = _LIMITS.rate_per_s
-    #: The burst of each node, in messages.
-    burst: float = _LIMITS.burst
-    #: The rate limit of each node, in bytes per second.
-    bytes_per_s: float = _LIMITS.bytes_per_s
-    #: The burst of each node, in bytes; at least the largest message.
-    bytes_burst: float = _LIMITS.bytes_burst
-    #: The most dead letters of each node per second; further ones are only counted.
-    letters_per_s: float = _LIMITS.letters_per_s
-    #: For how many nodes rate limits are remembered; beyond, the longest silent are forgotten.
-    nodes_max: int = _LIMITS.nodes_max
-    #: How long to wait after a failure of Kafka or of the connection.
-    retry_s: float = _LIMITS.retry_s
-    #: After this long without progress, a cell no longer delays the others of the bridge.
-    stuck_s: float = _LIMITS.stuck_s
-
-    @model_validator(mode="after")
-    def _can_be_kept(self) -> "BridgeSection":
-        self.limits()
-        return self
-
-    def limits(self) -> BridgeLimits:
-        """Give what bounds the bridge."""
-        return BridgeLimits(**self.model_dump(exclude={"name", "group", "group_file"}))
 
     def group_name(self) -> str:
         """Give the group's name.
@@ -237,9 +224,9 @@ class SimulatedSection(Section):
     #: The mean rate of worker failures.
     failures_per_gpu_hour: Annotated[float, Field(ge=0.0)] = 0.0
     #: The share of checkpoints that fail.
-    checkpoint_failure_share: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    checkpoint_failure_share: Share = 0.0
     #: By how much actual rates differ from the declared ones, as a share.
-    rate_noise: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.07
+    rate_noise: Share = 0.07
     #: The seed of noise and failures.
     seed: int = 0
     #: How long the owner takes to leave a node.

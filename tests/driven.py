@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from cloud_agent.clusters.executor import ClusterExecutor
-from cloud_agent.clusters.options import ClusterOptions
+from cloud_agent.options import ClusterOptions
 from runtime.core import (
     CheckpointWorkers,
     GangFailed,

@@ -31,7 +31,7 @@ from tests.patience import wait_until
 
 if TYPE_CHECKING:  # its client takes seconds to import, and every run of tests imports this
     from cloud_agent.kubernetes.executor import KubernetesExecutor
-    from cloud_agent.kubernetes.options import KubernetesOptions
+    from cloud_agent.options import KubernetesOptions
 
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 #: Where `compose/kubernetes` keeps what it has built.
@@ -232,7 +232,7 @@ class KubernetesBench(ClusterBench):
     daemon = "kube-apiserver"
 
     def __init__(self, plane: ControlPlane, root: Path, **options: Any) -> None:
-        from cloud_agent.kubernetes.options import KubernetesOptions
+        from cloud_agent.options import KubernetesOptions
 
         self.plane = plane
         self._since_s = time.time()

@@ -12,8 +12,8 @@ from typing import Any, Self
 
 import pytest
 
+from cloud_agent.options import SlurmOptions
 from cloud_agent.slurm.executor import SlurmExecutor
-from cloud_agent.slurm.options import SlurmOptions
 from runtime.checkpoints.store import CheckpointStore
 from tests.composed import compose, lacks
 from tests.driven import ClusterBench, Watch

@@ -1,5 +1,6 @@
 """What the executor needs of a cluster's own scheduler: to run gangs, and to tell how they end."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,35 +70,53 @@ class Progress:
         return next((dict(file.metrics) for file in self._files if file.metrics), None)
 
 
-class Attempt(Protocol):
-    """The run of one epoch. All calls come from one thread."""
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is to run."""
 
+    job: str
+    program: Program
     #: What was recorded of it before it was handed to the cluster.
     started: StartedRun
-    #: Its run folder.
+    #: The run folder, as the agent sees it.
     folder: Path
-    progress: Progress
-    #: Whether the workers have taken a first step, as far as can be told.
-    trains: bool
-    #: How it ended; its GPUs are free then.
-    ended: Outcome | None
+    #: Whose it is; None: nobody says.
+    tenant: str | None = None
+
+
+class Attempt(ABC):
+    """The run of one epoch. All calls come from one thread."""
+
+    def __init__(self, work: Work, progress: Progress) -> None:
+        self.work, self.progress = work, progress
+        self.started, self.folder = work.started, work.folder
+        #: Whether the workers have taken a first step, as far as can be told.
+        self.trains = False
+        #: How it ended; its GPUs are free then.
+        self.ended: Outcome | None = None
+
+    @property
+    def run(self) -> tuple[str, int]:
+        """The job and epoch that it is of."""
+        return self.work.job, self.started.epoch
 
     @property
     def step(self) -> int:
         """How far it is known to be."""
-        ...
+        said = self.progress.step
+        return self.started.step if said is None else max(self.started.step, said)
 
+    @abstractmethod
     def save(self) -> None:
         """Ask the workers for a checkpoint; they go on."""
-        ...
 
+    @abstractmethod
     def advance(self, now_s: float, leave_by_s: float | None) -> None:
         """Take the next steps; with `leave_by_s`, see that it is gone by then.
 
         Raises:
             OSError: the shared folder does not answer; nothing is lost.
         """
-        ...
 
 
 class Cluster(Protocol):
@@ -124,9 +143,7 @@ class Cluster(Protocol):
         """Fetch the cluster's present state; attempts use it until the next call."""
         ...
 
-    def attempt(
-        self, folder: Path, job: str, tenant: str | None, program: Program, started: StartedRun
-    ) -> Attempt:
+    def attempt(self, work: Work) -> Attempt:
         """Give the attempt of a recorded run; nothing is submitted yet."""
         ...
 

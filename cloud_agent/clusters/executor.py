@@ -10,7 +10,7 @@ from cloud_agent.clusters.attempt import Cluster
 from cloud_agent.clusters.folder import SharedFolder
 from cloud_agent.clusters.gang import ClusterContext, Gang
 from cloud_agent.clusters.gang_record import Final, GangRecord, forget, load
-from cloud_agent.clusters.options import ClusterOptions
+from cloud_agent.options import ClusterOptions
 from runtime.core import (
     CheckpointDone,
     CheckpointWorkers,
@@ -93,20 +93,16 @@ class ClusterExecutor:
 
     # --- asked by the agent ---
 
-    def start(self, order: StartWorkers, now_s: float) -> None:
-        self._queue(order, now_s)
+    def start(self, order: _Order, now_s: float) -> None:
+        """Take an order of any kind; the thread carries it out."""
+        with self._lock:
+            self._orders.append((order, now_s))
+            self._is_busy = True
+        self._fast_until_s = monotonic_s() + _FAST_S
+        self._set_time(now_s)
+        self._wake.set()
 
-    def scale(self, order: ScaleWorkers, now_s: float) -> None:
-        self._queue(order, now_s)
-
-    def checkpoint(self, order: CheckpointWorkers, now_s: float) -> None:
-        self._queue(order, now_s)
-
-    def stop(self, order: StopWorkers, now_s: float) -> None:
-        self._queue(order, now_s)
-
-    def keep_lease(self, lease: KeepLease, now_s: float) -> None:
-        self._queue(lease, now_s)
+    scale = checkpoint = stop = keep_lease = start
 
     def progress(self, now_s: float) -> Sequence[GangProgress]:
         return self._progress
@@ -143,14 +139,6 @@ class ClusterExecutor:
         while self._has_begun and self._thread.is_alive():
             self._thread.join(0.1)
             self._cluster.close()
-
-    def _queue(self, order: _Order, now_s: float) -> None:
-        with self._lock:
-            self._orders.append((order, now_s))
-            self._is_busy = True
-        self._fast_until_s = monotonic_s() + _FAST_S
-        self._set_time(now_s)
-        self._wake.set()
 
     def _set_time(self, now_s: float) -> None:
         """Take over the agent's time; start the thread at the first call."""

@@ -1,16 +1,14 @@
 """One gang on a cluster: carries out its orders, follows its run, and reports what happens."""
 
 import math
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cloud_agent.clusters.attempt import Attempt, Cluster
+from cloud_agent.clusters.attempt import Attempt, Cluster, Work
 from cloud_agent.clusters.folder import RECORDS
 from cloud_agent.clusters.gang_record import Final, GangRecord, StartedRun
-from cloud_agent.clusters.options import ClusterOptions
+from cloud_agent.options import ClusterOptions
 from runtime.core import (
     CheckpointDone,
     CheckpointLost,
@@ -27,9 +25,9 @@ from runtime.core import (
     WorkersLeft,
 )
 from runtime.core.state import without
-from runtime.executors.fetching import fetched, job_folder
+from runtime.executors.fetching import Fetch, job_folder
 from runtime.executors.stall_detector import StallDetector
-from runtime.executors.uploading import CheckpointUploader, LocalCheckpoint, Uploaded, in_thread
+from runtime.executors.uploading import CheckpointUploader, LocalCheckpoint, Uploaded
 from schemas.programs import Program
 
 
@@ -63,8 +61,7 @@ class Gang:
         self._attempt: Attempt | None = None
         self._stall = StallDetector(context.options, record.job)
         self._trains_since_s: float | None = None
-        self._fetch: Future[Path] | None = None
-        self._drop_fetch = threading.Event()
+        self._fetch: Fetch | None = None
         self._has_started = False
         self._stop_by_s: float | None = None
         self._scale_by_s: float | None = None
@@ -82,7 +79,7 @@ class Gang:
         """The job and epoch that the cluster may run for it; None: nothing."""
         if self._attempt is None or self._attempt.ended is not None:
             return None
-        return self.record.job, self._attempt.started.epoch
+        return self._attempt.run
 
     @property
     def stuck_since_s(self) -> float | None:
@@ -240,7 +237,7 @@ class Gang:
         self._report_left(self._uploader.step)
         step = self._uploader.step
         if self._stop_by_s is not None:
-            self._drop_fetch.set()
+            self._drop_fetch()
             if not self._uploader.busy or now_s >= self._stop_upload_by_s:
                 self._finish(GangStopped(record.job, record.epoch, step))
             return
@@ -250,16 +247,14 @@ class Gang:
             step, resume = newest.step, newest.announced.path
         elif step > 0:
             if self._fetch is None:
-                store, root, drop = options.store, options.root, self._drop_fetch
-                self._fetch = in_thread(lambda: fetched(store, root, record.job, step, drop))
-            if not self._fetch.done():
+                self._fetch = Fetch(options.store, options.root, record.job, step)
+            if not self._fetch.future.done():
                 return
             fetch, self._fetch = self._fetch, None
-            if (error := fetch.exception()) is not None:
-                text = f"its checkpoint cannot be brought here: {error}"
-                self._finish(GangFailed(record.job, record.epoch, text))
+            if (why := fetch.failure) is not None:
+                self._finish(GangFailed(record.job, record.epoch, why.error))
                 return
-            resume = fetch.result()
+            resume = fetch.future.result()
         record.started = StartedRun(record.epoch, record.placement, step, resume)
         record.write(self._context.records)
         self._begin(record.started)
@@ -271,8 +266,12 @@ class Gang:
             self.record.job, options.store, options.checkpoint_retention, step
         )
         self.record.anew_step, self.record.committed_step, self.record.saved = None, step, None
-        self._drop_fetch.set()
-        self._fetch, self._drop_fetch = None, threading.Event()
+        self._drop_fetch()
+
+    def _drop_fetch(self) -> None:
+        if self._fetch is not None:
+            self._fetch.cancel.set()
+            self._fetch = None
 
     def _begin(self, started: StartedRun) -> None:
         self._scale_by_s, self._is_released, self._is_complete = None, False, False
@@ -280,10 +279,10 @@ class Gang:
         self._stall = StallDetector(
             self._context.options, self.record.job, is_resumed=started.step > 0
         )
-        folder = job_folder(self._context.options.root, self.record.job) / str(started.epoch)
-        self._attempt = self._context.cluster.attempt(
-            folder, self.record.job, self.record.spec.tenant, self._program, started
-        )
+        job, tenant = self.record.job, self.record.spec.tenant
+        folder = job_folder(self._context.options.root, job) / str(started.epoch)
+        work = Work(job, self._program, started, folder, tenant)
+        self._attempt = self._context.cluster.attempt(work)
 
     def _note_start(self, current: Attempt) -> None:
         ended = current.ended  # it may have ended before its first step was seen
@@ -379,14 +378,7 @@ class Gang:
         if isinstance(result, Uploaded):
             self._save_by_s, self._committed = None, result
             record.committed_step = self._uploader.step
-            record.saved = CheckpointDone(
-                record.job,
-                record.epoch,
-                result.checkpoint.step,
-                result.uri,
-                result.size_mib,
-                result.cost_s,
-            )
+            record.saved = result.report(record.job, record.epoch)
             record.write(self._context.records)
             self._context.report(record.saved)
         elif result is not None:

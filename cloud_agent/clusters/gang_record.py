@@ -4,21 +4,31 @@ A record is written before the gang is submitted, and removed when the agent has
 ended. So a restarted agent knows at once what may still run, without asking the cluster.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Tag
 
 from runtime.core import CheckpointDone, GangCompleted, GangFailed, GangStopped, Placement
 from runtime.durable import write_json
 from runtime.executors.folder import read_json
+from runtime.executors.records import from_json, to_json
 from schemas.commands import GangSpec
 
+
+def _kind(final: Any) -> str:
+    return str(final.get("kind")) if isinstance(final, dict) else type(final).__name__
+
+
 Final = GangCompleted | GangFailed | GangStopped
-_FINALS: dict[str, type[Final]] = {
-    one.__name__: one for one in (GangCompleted, GangFailed, GangStopped)
-}
+_Final = Annotated[
+    Annotated[GangCompleted, Tag("GangCompleted")]
+    | Annotated[GangFailed, Tag("GangFailed")]
+    | Annotated[GangStopped, Tag("GangStopped")],
+    Discriminator(_kind),
+]
 #: How many reports of left workers are repeated after a restart: the newest.
 _LEFT_MAX = 64
 
@@ -57,7 +67,7 @@ class GangRecord:
     #: The last durable checkpoint, until the agent has stored that it is.
     saved: CheckpointDone | None = None
     #: How it ended, until that is stored.
-    final: Final | None = None
+    final: _Final | None = None
 
     def move_end(self, epoch: int) -> bool:
         """Put its end under the epoch of an order that came after it; False if there is none.
@@ -77,30 +87,12 @@ class GangRecord:
         """
         folder.mkdir(parents=True, exist_ok=True)
         del self.left[:-_LEFT_MAX]
-        write_json(file_of(folder, self.job), self._to_dict())
-
-    def _to_dict(self) -> dict[str, Any]:
-        started = self.started
-        return {
-            "job": self.job,
-            "epoch": self.epoch,
-            "placement": _plain(self.placement),
-            "spec": self.spec.model_dump(mode="json"),
-            "committed_step": self.committed_step,
-            "started": None
-            if started is None
-            else {
-                "epoch": started.epoch,
-                "placement": _plain(started.placement),
-                "step": started.step,
-                "resume": None if started.resume is None else str(started.resume),
-            },
-            "anew_step": self.anew_step,
-            "giving_up": self.giving_up,
-            "left": self.left,
-            "saved": None if self.saved is None else _saved_to_dict(self.saved),
-            "final": None if self.final is None else _final_to_dict(self.final),
-        }
+        said = to_json(self)
+        if self.final is not None:
+            said["final"]["kind"] = type(self.final).__name__
+        if self.saved is not None:
+            del said["saved"]["job"]  # as earlier releases wrote it
+        write_json(file_of(folder, self.job), said)
 
 
 def load(folder: Path) -> Iterator[GangRecord]:
@@ -115,12 +107,14 @@ def load(folder: Path) -> Iterator[GangRecord]:
             raise ValueError(
                 f"{path}: cannot be read; end what the cluster runs of the job, then move it away"
             )
+        for part in ("saved", "final"):
+            if isinstance(said.get(part), dict):
+                said[part]["job"] = said.get("job")
         try:
-            yield _from_dict(said)
-        except (KeyError, TypeError, AttributeError) as error:
+            yield from_json(GangRecord, said)
+        except ValueError as error:
             raise ValueError(
-                f"{path}: is not of this release ({error!r}); end what the cluster runs of the "
-                "job, then move it away"
+                f"{path}: is {error}; end what the cluster runs of the job, then move it away"
             ) from error
 
 
@@ -132,49 +126,3 @@ def forget(folder: Path, job: str) -> None:
 def file_of(folder: Path, job: str) -> Path:
     """Name the file of a gang."""
     return folder / f"{job}.json"
-
-
-def _plain(placement: Placement) -> dict[str, list[int]]:
-    return {node: list(gpus) for node, gpus in placement.items()}
-
-
-def _placement(said: dict[str, list[int]]) -> Placement:
-    return {node: tuple(gpus) for node, gpus in said.items()}
-
-
-def _saved_to_dict(saved: CheckpointDone) -> dict[str, Any]:
-    return {name: getattr(saved, name) for name in ("epoch", "step", "uri", "size_mib", "cost_s")}
-
-
-def _final_to_dict(final: Final) -> dict[str, Any]:
-    said: dict[str, Any] = {"kind": type(final).__name__}
-    if isinstance(final, GangFailed):
-        return {**said, "error": final.error, "retriable": final.retriable, "epoch": final.epoch}
-    return {**said, "step": final.step, "epoch": final.epoch}
-
-
-def _from_dict(said: dict[str, Any]) -> GangRecord:
-    job, started, final = said["job"], said["started"], said["final"]
-    saved = said["saved"]
-    return GangRecord(
-        job,
-        said["epoch"],
-        _placement(said["placement"]),
-        GangSpec.model_validate_json(json.dumps(said["spec"])),
-        said["committed_step"],
-        None
-        if started is None
-        else StartedRun(
-            started["epoch"],
-            _placement(started["placement"]),
-            started["step"],
-            None if started["resume"] is None else Path(started["resume"]),
-        ),
-        said["anew_step"],
-        list(said["giving_up"]),
-        [(epoch, step) for epoch, step in said["left"]],
-        None if saved is None else CheckpointDone(job=job, **saved),
-        None
-        if final is None
-        else _FINALS[final["kind"]](**{"job": job, **{k: final[k] for k in final if k != "kind"}}),
-    )

@@ -10,23 +10,23 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cloud_agent.clusters.attempt import Outcome, Progress
-from cloud_agent.clusters.gang_record import StartedRun
+from cloud_agent.clusters.attempt import Attempt as ClusterAttempt, Outcome, Progress, Work
 from cloud_agent.kubernetes.api import Api, Away, Json, Refused
 from cloud_agent.kubernetes.body import (
     SAID,
     SAVE_REQUEST,
     TOLD,
-    Work,
     job_body,
+    job_name,
+    nodes_of,
     placed,
     progress_name,
     selector,
 )
 from cloud_agent.kubernetes.informer import View
 from cloud_agent.kubernetes.objects import End, JobSeen, PodSeen
-from cloud_agent.kubernetes.options import KubernetesOptions
 from cloud_agent.kubernetes.record import Record, load
+from cloud_agent.options import KubernetesOptions
 from runtime.durable import write_file
 from runtime.executors.folder import CHECKPOINTS, WORK
 
@@ -109,31 +109,20 @@ class _PodHistory:
         return None
 
 
-class Attempt:
-    """The run of one epoch. All calls come from one thread."""
+class Attempt(ClusterAttempt):
+    """The run of one epoch on Kubernetes."""
 
-    def __init__(self, context: RunContext, work: Work, started: StartedRun) -> None:
-        self.started, self.folder = started, work.folder
-        self.progress = Progress(work.folder, [progress_name(n) for n in range(len(work.nodes))])
-        self.trains = False
-        self._context, self._work = context, work
+    def __init__(self, context: RunContext, work: Work) -> None:
+        self._nodes, self._name = nodes_of(work), job_name(work)
+        names = [progress_name(rank) for rank in range(len(self._nodes))]
+        super().__init__(work, Progress(work.folder, names))
+        self._context = context
         self._record: Record | None = load(work.folder)
-        self.ended: Outcome | None = None if self._record is None else self._record.outcome
+        self.ended = None if self._record is None else self._record.outcome
         self._refusals, self._waits, self._history = _Refusals(), _Waits(), _PodHistory()
         self._deletions: dict[str, _Deletion] = {}
         #: The deadline that was last set; the informer may not show it yet.
         self._deadline_s: int | None = None
-
-    @property
-    def step(self) -> int:
-        """How far it is known to be."""
-        said = self.progress.step
-        return self.started.step if said is None else max(self.started.step, said)
-
-    @property
-    def run(self) -> tuple[str, int]:
-        """The job and epoch that it is of."""
-        return self._work.job, self._work.epoch
 
     @property
     def uid(self) -> str | None:
@@ -141,7 +130,6 @@ class Attempt:
         return None if self._record is None else self._record.uid
 
     def save(self) -> None:
-        """Ask the workers for a checkpoint; they go on."""
         record = self._record
         if record is not None:
             record.wishes += 1
@@ -149,11 +137,6 @@ class Attempt:
             write_file(self.folder / SAVE_REQUEST, f"{record.wishes}\n".encode(), synced=False)
 
     def advance(self, now_s: float, leave_by_s: float | None) -> None:
-        """Take the next steps; with `leave_by_s`, see that it is gone by then.
-
-        Raises:
-            OSError: the shared folder does not answer; nothing is lost.
-        """
         if self.ended is not None:
             return
         view = self._context.view()
@@ -170,7 +153,7 @@ class Attempt:
             # 404, 409: an object is gone or has changed, which the informer will show.
             if refused.status not in (404, 409):
                 self._waits.why = str(refused)
-                _log.warning("Kubernetes refuses what %s needs: %s", self._work.name, refused)
+                _log.warning("Kubernetes refuses what %s needs: %s", self._name, refused)
 
     # --- begin ---
 
@@ -200,19 +183,19 @@ class Attempt:
 
     def _create(self) -> str | None:
         """Give the Job's uid; None: the name is not free yet."""
-        api, work = self._context.api, self._work
+        api, work = self._context.api, self.work
         body = job_body(work, self._context.options)
         try:
             return str(api.create_job(body)["metadata"]["uid"])
         except Refused as refused:
             if refused.status != 409:
                 raise
-        there = api.job(work.name)
+        there = api.job(self._name)
         if there is None or "deletionTimestamp" in there["metadata"]:
             return None
         marks = body["metadata"]["annotations"].items()
         if not marks <= (there["metadata"].get("annotations") or {}).items():
-            raise ValueError(f"a Job {work.name} exists that is not this agent's: delete it")
+            raise ValueError(f"a Job {self._name} exists that is not this agent's: delete it")
         return str(there["metadata"]["uid"])
 
     # --- follow ---
@@ -271,7 +254,7 @@ class Attempt:
         """Unsuspend the Job, once no other epoch of this job exists."""
         there = {(one.job, one.epoch) for one in view.jobs}
         there |= {(one.job, one.epoch) for one in view.pods}
-        if not any(name == self._work.job for name, _ in there - {self.run}):
+        if not any(name == self.work.job for name, _ in there - {self.run}):
             self._let_run(job, now_s, {"suspend": False})
             record.released = True
             record.write(self.folder)
@@ -296,12 +279,12 @@ class Attempt:
         """Give each Pod the node that was chosen for it."""
         for pod in pods:
             if pod.gated and not pod.leaves:
-                self._context.api.change_pod(pod.name, placed(self._work.nodes[pod.rank]))
+                self._context.api.change_pod(pod.name, placed(self._nodes[pod.rank]))
 
     def _has_begun(self, record: Record, pods: list[PodSeen], now_s: float) -> bool:
         """Whether all Pods run; after a limit the run has failed."""
         waits, limit_s = self._waits, self._context.options.pending_timeout_s
-        if len([pod for pod in pods if pod.phase != "Pending"]) == len(self._work.nodes):
+        if len([pod for pod in pods if pod.phase != "Pending"]) == len(self._nodes):
             return True
         waits.to_run_s = now_s if waits.to_run_s is None else waits.to_run_s
         obstacles = [pod.waits_for for pod in pods if pod.waits_for is not None and not pod.gated]
@@ -360,14 +343,14 @@ class Attempt:
 
     def _look_whether_gone(self, record: Record, *, is_unwanted: bool) -> None:
         """Ask the API itself whether it is gone: the informer may lag behind."""
-        api, work = self._context.api, self._work
-        there = api.job(work.name)
+        api, work = self._context.api, self.work
+        there = api.job(self._name)
         if there is not None and there["metadata"]["uid"] == record.uid:
             return
         if api.pods(selector(self._context.options.agent, work)):
             return
         ends = self._history.ends
-        all_well = len(ends) == len(work.nodes) and all(end.code == 0 for end in ends.values())
+        all_well = len(ends) == len(self._nodes) and all(end.code == 0 for end in ends.values())
         if record.cause is not None:
             self._end(record, Outcome(False, record.cause, record.retriable))
         elif is_unwanted and all_well:

@@ -13,15 +13,13 @@ import hashlib
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from cloud_agent.clusters.attempt import Work
 from cloud_agent.kubernetes.api import Json
 from cloud_agent.kubernetes.objects import AGENT, EPOCH, GATE, INDEX, JOB
-from cloud_agent.kubernetes.options import KubernetesOptions
-from runtime.core import Placement
+from cloud_agent.options import KubernetesOptions
 from runtime.executors.folder import CHECKPOINTS, WORK
-from schemas.programs import Program
 
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 #: Ports of rendezvous, for workers that share a loopback: below those that Linux gives out.
@@ -47,51 +45,37 @@ SAID, TOLD = "said", "told"
 SAVE_REQUEST = f"{TOLD}/wish"
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What is to run."""
+def job_name(work: Work) -> str:
+    """Give the Job's name: the same whenever it is asked for, so that none is created twice."""
+    plain = re.sub(r"[^a-z0-9]+", "-", work.job.lower()).strip("-")[:18].rstrip("-")
+    # Pods are named after the Job and get a longer name, which has to fit into 63 characters.
+    epoch = work.started.epoch
+    return f"tidegate-{plain}-{epoch}-{_hash(f'{work.job}/{epoch}')[:6]}"
 
-    job: str
-    epoch: int
-    placement: Placement
-    program: Program
-    #: The checkpoint to go on from, as the agent sees it.
-    resume: Path | None
-    #: The run folder, as the agent sees it.
-    folder: Path
-    #: Whose it is; None: nobody says.
-    tenant: str | None = None
 
-    @property
-    def name(self) -> str:
-        """The Job's name: the same whenever it is asked for, so that none is created twice."""
-        plain = re.sub(r"[^a-z0-9]+", "-", self.job.lower()).strip("-")[:18].rstrip("-")
-        # Pods are named after the Job and get a longer name, which has to fit into 63 characters.
-        return f"tidegate-{plain}-{self.epoch}-{_hash(f'{self.job}/{self.epoch}')[:6]}"
+def nodes_of(work: Work) -> list[str]:
+    """Give the node of each worker, by rank."""
+    placement = work.started.placement
+    if work.program.workers == "per_node":
+        return sorted(placement)
+    return [node for node, gpus in sorted(placement.items()) for _ in gpus]
 
-    @property
-    def nodes(self) -> list[str]:
-        """The node of each worker, by rank."""
-        if self.program.workers == "per_node":
-            return sorted(self.placement)
-        return [node for node, gpus in sorted(self.placement.items()) for _ in gpus]
 
-    @property
-    def gpus_each(self) -> int:
-        """GPUs of each Pod.
+def _gpus_each(work: Work) -> int:
+    """Give the GPUs of each Pod.
 
-        Raises:
-            ValueError: they would differ.
-        """
-        if self.program.workers == "per_gpu":
-            return 1
-        counts = {len(gpus) for gpus in self.placement.values()}
-        if len(counts) > 1:
-            raise ValueError(
-                f"placement: Pods of one Job have equally many GPUs, and these nodes give "
-                f"{' or '.join(map(str, sorted(counts)))}; let the program have a worker per GPU"
-            )
-        return counts.pop()
+    Raises:
+        ValueError: they would differ.
+    """
+    if work.program.workers == "per_gpu":
+        return 1
+    counts = {len(gpus) for gpus in work.started.placement.values()}
+    if len(counts) > 1:
+        raise ValueError(
+            f"placement: Pods of one Job have equally many GPUs, and these nodes give "
+            f"{' or '.join(map(str, sorted(counts)))}; let the program have a worker per GPU"
+        )
+    return counts.pop()
 
 
 def progress_name(rank: int | str) -> str:
@@ -128,7 +112,7 @@ def job_body(work: Work, options: KubernetesOptions) -> Json:
     """
     marks = _marks(options.agent, work)
     meta = {"labels": {k: label(v) for k, v in marks.items()}, "annotations": marks}
-    workers = len(work.nodes)
+    workers = len(nodes_of(work))
     pod: Json = {
         **options.pod,
         "restartPolicy": "Never",
@@ -144,7 +128,7 @@ def job_body(work: Work, options: KubernetesOptions) -> Json:
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": work.name, **meta},
+        "metadata": {"name": job_name(work), **meta},
         "spec": {
             "suspend": True,
             "completionMode": "Indexed",
@@ -161,7 +145,7 @@ def _container(work: Work, options: KubernetesOptions) -> Json:
     command = [_literal(part) for part in program.argv]
     if program.saves == "on_signal":
         command = ["/bin/sh", "-c", _literal(_KEEPER), "keeper", *command]
-    amounts = {name: _times(work.gpus_each, one) for name, one in _per_gpu(options).items()}
+    amounts = {name: _times(_gpus_each(work), one) for name, one in _per_gpu(options).items()}
     return {
         **options.container,
         "name": "worker",
@@ -183,7 +167,7 @@ def _mounts(work: Work, options: KubernetesOptions) -> list[Json]:
         ValueError: what it goes on from is not in the shared folder.
     """
     parts = [(work.folder / name, name == TOLD) for name in (CHECKPOINTS, WORK, SAID, TOLD)]
-    parts += [(work.resume, True)] if work.resume is not None else []
+    parts += [(work.started.resume, True)] if work.started.resume is not None else []
     return [
         {
             "name": _VOLUME,
@@ -196,17 +180,17 @@ def _mounts(work: Work, options: KubernetesOptions) -> list[Json]:
 
 
 def _environment(work: Work, options: KubernetesOptions, run: Path) -> list[Json]:
-    world = str(len(work.nodes))
+    world = str(len(nodes_of(work)))
     # A program cannot pass itself off as another job, nor be told of a checkpoint there is not.
     wanted = {k: v for k, v in work.program.env.items() if not k.startswith("TIDEGATE_")}
-    port = _PORT_FIRST + zlib.crc32(f"{work.job}/{work.epoch}".encode()) % _PORTS
-    first = f"{work.name}-0.{options.service}" if options.service else "127.0.0.1"
+    port = _PORT_FIRST + zlib.crc32(f"{work.job}/{work.started.epoch}".encode()) % _PORTS
+    first = f"{job_name(work)}-0.{options.service}" if options.service else "127.0.0.1"
     said = {
         **{name: _literal(value) for name, value in wanted.items()},
         "TIDEGATE_AGENT": options.agent,
         "TIDEGATE_JOB": work.job,
-        "TIDEGATE_EPOCH": str(work.epoch),
-        "TIDEGATE_GPUS": str(work.gpus_each),
+        "TIDEGATE_EPOCH": str(work.started.epoch),
+        "TIDEGATE_GPUS": str(_gpus_each(work)),
         "TIDEGATE_CHECKPOINT_DIR": _literal(str(run / CHECKPOINTS)),
         # Kubernetes puts in what RANK, said before, is.
         "TIDEGATE_PROGRESS": f"{_literal(str(run))}/{progress_name('$(RANK)')}",
@@ -222,8 +206,8 @@ def _environment(work: Work, options: KubernetesOptions, run: Path) -> list[Json
         "MASTER_ADDR": first,
         "MASTER_PORT": str(port),
     }
-    if work.resume is not None:
-        said["TIDEGATE_RESUME"] = _literal(str(_there(work.resume, options)))
+    if work.started.resume is not None:
+        said["TIDEGATE_RESUME"] = _literal(str(_there(work.started.resume, options)))
     secrets = f"tidegate-{work.tenant}" if work.tenant is not None else ""
     return [
         *(_from_secret(name, secrets, key) for name, key in work.program.secrets.items()),
@@ -268,7 +252,7 @@ def _literal(text: str) -> str:
 
 
 def _marks(agent: str, work: Work) -> dict[str, str]:
-    return {AGENT: agent, JOB: work.job, EPOCH: str(work.epoch)}
+    return {AGENT: agent, JOB: work.job, EPOCH: str(work.started.epoch)}
 
 
 def _hash(text: str) -> str:

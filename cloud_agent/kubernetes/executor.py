@@ -16,17 +16,14 @@ watch, create, patch and delete Jobs and Pods of one namespace.
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 
-from cloud_agent.clusters.attempt import Attempt as AnyAttempt
+from cloud_agent.clusters.attempt import Work
 from cloud_agent.clusters.executor import ClusterExecutor
-from cloud_agent.clusters.gang_record import StartedRun
 from cloud_agent.kubernetes.api import Api, Away, Refused
 from cloud_agent.kubernetes.attempt import Attempt, RunContext
-from cloud_agent.kubernetes.body import Work, selector
+from cloud_agent.kubernetes.body import selector
 from cloud_agent.kubernetes.informer import Informer, View
-from cloud_agent.kubernetes.options import KubernetesOptions
-from schemas.programs import Program
+from cloud_agent.options import KubernetesOptions
 
 _log = logging.getLogger(__name__)
 
@@ -56,12 +53,8 @@ class _Kubernetes:
     def look(self) -> None:
         self._view = self._informer.view()
 
-    def attempt(
-        self, folder: Path, job: str, tenant: str | None, program: Program, started: StartedRun
-    ) -> AnyAttempt:
-        what = (job, started.epoch, started.placement, program, started.resume, folder)
-        work = Work(*what, tenant)
-        made = Attempt(self._context, work, started)
+    def attempt(self, work: Work) -> Attempt:
+        made = Attempt(self._context, work)
         self._attempts = [one for one in self._attempts if one.ended is None] + [made]
         return made
 
@@ -91,19 +84,9 @@ class _Kubernetes:
 
 
 class KubernetesExecutor(ClusterExecutor):
-    """Runs gangs on a Kubernetes cluster."""
+    """Runs gangs on a Kubernetes cluster; see `ClusterExecutor`."""
 
     def __init__(
         self, options: KubernetesOptions, remembered: Mapping[str, int] | None = None
     ) -> None:
-        """Take over the gangs of an earlier agent of this name.
-
-        Args:
-            options: How gangs are run.
-            remembered: The jobs and epochs that the agent knows it ran.
-
-        Raises:
-            ValueError: the gangs' records cannot be read.
-            OSError: `options.root` cannot be used.
-        """
         super().__init__(options, _Kubernetes(options), remembered)

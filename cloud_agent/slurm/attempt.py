@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cloud_agent.clusters.attempt import Outcome, Progress
-from cloud_agent.clusters.gang_record import StartedRun
+from cloud_agent.clusters.attempt import Attempt as ClusterAttempt, Outcome, Progress, Work
+from cloud_agent.options import SlurmOptions
 from cloud_agent.slurm.commands import Slurm, SlurmError, SlurmJob
-from cloud_agent.slurm.options import SlurmOptions
 from cloud_agent.slurm.outcome import outcome
 from cloud_agent.slurm.run import Run, progress_names
-from cloud_agent.slurm.scripts import Work, sbatch_options, write_scripts
+from cloud_agent.slurm.scripts import sbatch_options, write_scripts
 
 #: Slurm is asked for the same again after this long.
 _AGAIN_S = 5.0
@@ -41,57 +40,35 @@ class _Wait:
     was_begun: bool = False
 
 
-class Attempt:
-    """The run of one epoch. All calls come from one thread."""
+class Attempt(ClusterAttempt):
+    """The run of one epoch on Slurm."""
 
     def __init__(
-        self,
-        options: SlurmOptions,
-        slurm: Slurm,
-        listing: Callable[[], Listing],
-        run: Run,
-        work: Work,
-        started: StartedRun,
+        self, options: SlurmOptions, slurm: Slurm, listing: Callable[[], Listing], work: Work
     ) -> None:
-        self.started, self.run, self.folder = started, run, run.folder
-        self.progress = Progress(run.folder, progress_names(len(started.placement)))
-        #: Whether the workers have taken a first step, as far as can be told.
-        self.trains = False
-        #: How it ended; its GPUs are free then.
-        self.ended: Outcome | None = None
+        names = progress_names(len(work.started.placement))
+        super().__init__(work, Progress(work.folder, names))
+        self.files = Run(work.folder)
         if work.program.secrets:
             words = "secrets: an agent of a Slurm cluster has none; leave them out"
             self.ended = Outcome(False, words, retriable=False)
-        self._options, self._slurm, self._work = options, slurm, work
-        self._listing = listing
+        self._options, self._slurm, self._listing = options, slurm, listing
         self._sent = False
         self._id: int | None = None
         self._refusals, self._retry_s = 0, -math.inf
         self._wait = _Wait()
-        self._requests = run.requests()
+        self._requests = self.files.requests()
         self._leave_by_s, self._again_s = math.inf, -math.inf
         self._cancel_s = -math.inf
         self._cause: str | None = None
         self._look_s, self._has_failed = -math.inf, False
 
-    @property
-    def step(self) -> int:
-        """How far it is known to be."""
-        said = self.progress.step
-        return self.started.step if said is None else max(self.started.step, said)
-
     def save(self) -> None:
-        """Ask the workers for a checkpoint; they go on."""
         if self._id is not None:
             self._request("save", 0)
             self._wake_keepers()
 
     def advance(self, now_s: float, leave_by_s: float | None) -> None:
-        """Take the next steps; with `leave_by_s`, see that it is gone by then.
-
-        Raises:
-            OSError: the shared folder does not answer; nothing is lost.
-        """
         if self.ended is not None:
             return
         listing = self._listing()
@@ -102,18 +79,18 @@ class Attempt:
 
     def _submit(self, listing: Listing, now_s: float, is_unwanted: bool) -> None:
         """Submit it, unless Slurm has it: an earlier answer may have been lost."""
-        job, epoch = self._work.job, self._work.epoch
-        claim, there = self.run.claim(), () if listing is None else listing.get((job, epoch), ())
+        job, epoch = self.run
+        claim, there = self.files.claim(), () if listing is None else listing.get((job, epoch), ())
         if claim is not None or there:
             self._sent, self._id = True, there[0].id if claim is None else claim
         elif is_unwanted or self._refusals >= _REFUSALS:
             # A closed run never runs. If Slurm has its job after all, it is cancelled when listed.
-            if self.run.close():
+            if self.files.close():
                 self.ended = Outcome(False, f"Slurm does not take the job: {self._cause}")
         elif listing is not None and now_s >= self._retry_s:
-            script = write_scripts(self._work, self.run, self._options)
+            script = write_scripts(self.work, self.files, self._options)
             comment = self._slurm.comment(job, epoch)
-            said = sbatch_options(self._work, self.run, comment, self._options)
+            said = sbatch_options(self.work, self.files, comment, self._options)
             try:
                 self._id, self._sent = self._slurm.submit(said, script), True
             except SlurmError as error:
@@ -121,14 +98,14 @@ class Attempt:
                 self._retry_s = now_s + self._refusals
 
     def _follow(self, listing: Listing, now_s: float, leave_by_s: float | None) -> None:
-        claim = self.run.claim()
+        claim = self.files.claim()
         self._id = self._id if claim is None else claim
         if listing is None:
             if claim is not None and leave_by_s is not None:
                 self._ask_to_leave(now_s, leave_by_s)
             self._note_start(now_s, is_running=claim is not None)
             return
-        there = listing.get((self._work.job, self._work.epoch), ())
+        there = listing.get(self.run, ())
         live = [one for one in there if not one.ended]
         own = next((one for one in there if one.id == self._id), None)
         if claim is not None:
@@ -150,7 +127,7 @@ class Attempt:
         if now_s < self._look_s:
             return
         self._look_s = now_s + _LOOK_S
-        failures, _ = self.run.failures()
+        failures, _ = self.files.failures()
         if failures and self._has_failed:
             self._cause = failures
             self._cancel(live, now_s)
@@ -165,7 +142,7 @@ class Attempt:
         elif was_begun:
             self._cause = "Slurm put the job back into its queue: a node failed, or an operator did"
             self._cancel([own], now_s)
-        elif now_s - wait.since_s > limit_s and self.run.close():
+        elif now_s - wait.since_s > limit_s and self.files.close():
             self._cause = (
                 f"Slurm has not begun the job within {limit_s:g} s, it says {own.reason}; see that "
                 "the nodes are up and their GPUs left to Tidegate"
@@ -183,7 +160,7 @@ class Attempt:
 
     def _terminate(self, live: Sequence[SlurmJob], now_s: float, leave_by_s: float) -> None:
         """Stop the workers in time: through their keepers, and if that fails through Slurm."""
-        if self.run.close() or now_s > leave_by_s + _OVERDUE_S:
+        if self.files.close() or now_s > leave_by_s + _OVERDUE_S:
             self._cancel(live, now_s)
             return
         self._ask_to_leave(now_s, leave_by_s)
@@ -198,13 +175,13 @@ class Attempt:
             self._request("leave", max(0, int(leave_by_s - now_s)))
 
     def _take_end(self, own: SlurmJob | None, claim: int | None) -> None:
-        if claim is None and not self.run.close():
+        if claim is None and not self.files.close():
             return  # it began after Slurm made its listing; the next one shows it
-        self.ended = outcome(self.run, own, self._id, self._cause, self._work.program)
+        self.ended = outcome(self.files, own, self._id, self._cause, self.work.program)
 
     def _request(self, verb: Literal["save", "leave"], grace_s: int) -> None:
         self._requests += 1
-        self.run.request(self._requests, verb, grace_s)
+        self.files.request(self._requests, verb, grace_s)
 
     def _wake_keepers(self) -> None:
         """Have the keepers read the request now."""

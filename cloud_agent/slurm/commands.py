@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloud_agent.slurm.options import SlurmOptions
+from cloud_agent.options import SlurmOptions
 
 #: The variables that commands and jobs get of the agent's environment: no logins of the bus.
 _PASSED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "SLURM_CONF")

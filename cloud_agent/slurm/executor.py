@@ -15,17 +15,14 @@ Programs that resize in place are restarted too.
 import logging
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, wait
-from pathlib import Path
 
+from cloud_agent.clusters.attempt import Work
 from cloud_agent.clusters.executor import ClusterExecutor
-from cloud_agent.clusters.gang_record import StartedRun
+from cloud_agent.options import SlurmOptions
 from cloud_agent.slurm.attempt import Attempt, Listing
 from cloud_agent.slurm.commands import Slurm, SlurmError, SlurmJob, by_gang
-from cloud_agent.slurm.options import SlurmOptions
-from cloud_agent.slurm.run import Run, write_lease
-from cloud_agent.slurm.scripts import Work
+from cloud_agent.slurm.run import write_lease
 from runtime.executors.uploading import in_thread
-from schemas.programs import Program
 
 _log = logging.getLogger(__name__)
 
@@ -52,12 +49,8 @@ class _Cluster:
     def look(self) -> None:
         self._listing = self._list()
 
-    def attempt(
-        self, folder: Path, job: str, tenant: str | None, program: Program, started: StartedRun
-    ) -> Attempt:
-        work = Work(job, started.epoch, started.placement, program, started.resume)
-        run = Run(folder)
-        return Attempt(self._options, self._slurm, lambda: self._listing, run, work, started)
+    def attempt(self, work: Work) -> Attempt:
+        return Attempt(self._options, self._slurm, lambda: self._listing, work)
 
     def delete_orphans(self, expected: Collection[tuple[str, int]]) -> None:
         for which, jobs in (self._listing or {}).items():
@@ -95,17 +88,7 @@ class _Cluster:
 
 
 class SlurmExecutor(ClusterExecutor):
-    """Runs gangs on a Slurm cluster."""
+    """Runs gangs on a Slurm cluster; see `ClusterExecutor`."""
 
     def __init__(self, options: SlurmOptions, remembered: Mapping[str, int] | None = None) -> None:
-        """Take over the gangs of an earlier agent of this name.
-
-        Args:
-            options: How gangs are run.
-            remembered: The jobs and epochs that the agent knows it ran.
-
-        Raises:
-            ValueError: the gangs' records cannot be read.
-            OSError: `options.root` cannot be used.
-        """
         super().__init__(options, _Cluster(options), remembered)

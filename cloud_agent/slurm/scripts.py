@@ -9,11 +9,11 @@ once, whether Slurm's process tracking signals a whole tree (linuxproc, pgid) or
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from shlex import join, quote
 
-from cloud_agent.slurm.options import SlurmOptions
+from cloud_agent.clusters.attempt import Work
+from cloud_agent.options import SlurmOptions
 from cloud_agent.slurm.run import LEASE, Run
 from runtime.core import Placement
 from runtime.executors.folder import CHECKPOINTS, LOGS, WORK
@@ -21,17 +21,6 @@ from schemas.programs import Program
 
 #: Ports of rendezvous: below those that Linux gives out by itself.
 _PORT_FIRST, _PORTS = 20_000, 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What is to run."""
-
-    job: str
-    epoch: int
-    placement: Placement
-    program: Program
-    resume: Path | None
 
 
 def sbatch_options(work: Work, run: Run, comment: str, options: SlurmOptions) -> list[str]:
@@ -43,7 +32,7 @@ def sbatch_options(work: Work, run: Run, comment: str, options: SlurmOptions) ->
     would turn it away. Tidegate starts it anew, elsewhere, under a new epoch.
     """
     whole = [
-        f"--job-name=tidegate-{work.job}-{work.epoch}",
+        f"--job-name=tidegate-{work.job}-{work.started.epoch}",
         f"--comment={comment}",
         "--no-requeue",
         f"--signal=TERM@{max(1, round(options.grace_s))}",
@@ -51,7 +40,7 @@ def sbatch_options(work: Work, run: Run, comment: str, options: SlurmOptions) ->
         f"--output={run.folder / LOGS / 'slurm.log'}",
         "--open-mode=append",
     ]
-    for number, (gpus, nodes) in enumerate(_parts(work.placement)):
+    for number, (gpus, nodes) in enumerate(_parts(work.started.placement)):
         per_node, cpus = (1, gpus * options.cpus_per_gpu)
         if work.program.workers == "per_gpu":
             per_node, cpus = (gpus, options.cpus_per_gpu)
@@ -106,7 +95,7 @@ exit "$code"
 
 def keeper_script(work: Work, run: Run, options: SlurmOptions) -> str:
     """Give the script that keeps one worker: its environment, signals, log and exit code."""
-    program = work.program
+    program, job, epoch = work.program, work.job, work.started.epoch
     # A program cannot pose as another job, nor name another checkpoint to resume from.
     wanted = {
         name: value
@@ -115,14 +104,14 @@ def keeper_script(work: Work, run: Run, options: SlurmOptions) -> str:
     }
     said = {
         "TIDEGATE_AGENT": options.agent,
-        "TIDEGATE_JOB": work.job,
-        "TIDEGATE_EPOCH": str(work.epoch),
+        "TIDEGATE_JOB": job,
+        "TIDEGATE_EPOCH": str(epoch),
         "TIDEGATE_CHECKPOINT_DIR": str(run.folder / CHECKPOINTS),
         "TIDEGATE_GRACE_S": f"{options.grace_s:g}",
-        "MASTER_PORT": str(_PORT_FIRST + zlib.crc32(f"{work.job}/{work.epoch}".encode()) % _PORTS),
+        "MASTER_PORT": str(_PORT_FIRST + zlib.crc32(f"{job}/{epoch}".encode()) % _PORTS),
     }
-    if work.resume is not None:
-        said["TIDEGATE_RESUME"] = str(work.resume)
+    if work.started.resume is not None:
+        said["TIDEGATE_RESUME"] = str(work.started.resume)
     exports = "\n".join(f"export {name}={quote(value)}" for name, value in said.items())
     # For the worker alone: a variable that the keeper uses, too, must not change the keeper.
     own = "".join(f"export {name}={quote(value)}; " for name, value in wanted.items())
@@ -132,7 +121,7 @@ def keeper_script(work: Work, run: Run, options: SlurmOptions) -> str:
 run={folder} lease={quote(str(options.root / LEASE))}
 exec >> "$run/logs/rank-$SLURM_PROCID.log" 2>&1 < /dev/null
 {exports}
-{_local_sizes(work.placement, program)}
+{_local_sizes(work.started.placement, program)}
 export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS
 export GROUP_RANK=$SLURM_NODEID GROUP_WORLD_SIZE=$SLURM_NNODES
 export ROLE_RANK=$RANK ROLE_WORLD_SIZE=$WORLD_SIZE TIDEGATE_NODE=$SLURMD_NODENAME

@@ -51,7 +51,7 @@ from schemas.commands import (
     StartGang,
     StopGang,
 )
-from schemas.events import GangHeld, NodeBorn, NodeDied
+from schemas.events import GangHeld, NodeDied
 
 #: Why a command is not carried out, whatever it asks.
 Objection = Literal["replayed", "stale_leader", "expired"]
@@ -278,20 +278,8 @@ class AgentCore:
         self, turn: Turn, causation: str | None, without_jobs: tuple[str, ...] = ()
     ) -> None:
         for name, spec in self._memory.specs.items():
-            born = NodeBorn(
-                node=name,
-                agent=self.agent,
-                pool=spec.pool,
-                pool_kind=spec.pool_kind,
-                gpu_count=spec.gpu_count,
-                gpu_type=spec.gpu_type,
-                gpu_memory_mib=spec.gpu_memory_mib,
-                speed_factor=spec.speed_factor,
-                transfer_mib_per_s=spec.transfer_mib_per_s,
-                held=self._held_on(name, without_jobs),
-                loan=self._memory.nodes[name].loan,
-            )
-            turn.say(born, causation)
+            held, loan = self._held_on(name, without_jobs), self._memory.nodes[name].loan
+            turn.say(spec.born(self.agent, held, loan), causation)
 
     def _held_on(self, node: str, without_jobs: tuple[str, ...]) -> list[GangHeld]:
         held: list[GangHeld] = []

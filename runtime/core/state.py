@@ -5,12 +5,17 @@ store writes only what a turn changed.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass as checked
 
 from runtime.core.messages import Placement
 from schemas.commands import GangSpec
-from schemas.events import PoolKind, StopReason
+from schemas.events import GangHeld, NodeBorn, PoolKind, StopReason
+from schemas.options import CHECKED, Seconds
 from schemas.topics import COMMANDS
 
 _DAY_S = 86_400.0
@@ -25,34 +30,29 @@ AfterReboot = Literal["resume", "report"]
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@checked(frozen=True, slots=True, config=CHECKED)
 class Limits:
     """The times and limits that the core acts by."""
 
     #: A periodic checkpoint comes at least this long after the last one, and at most
     #: `checkpoint_max_s`; each job has its own interval in between, so that gangs do not all save
     #: at once.
-    checkpoint_min_s: float = 600.0
+    checkpoint_min_s: Seconds = 600.0
     #: At most this long after the last one.
-    checkpoint_max_s: float = 900.0
+    checkpoint_max_s: Seconds = 900.0
     #: For the checkpoint when a lease ends.
-    lease_grace_s: float = 120.0
+    lease_grace_s: Seconds = 120.0
     #: How long command ids and epochs are remembered, in seconds.
-    memory_s: float = MEMORY_S
+    memory_s: Seconds = MEMORY_S
     #: What to do with gangs that were lost with their machine while their lease still runs: resume
     #: them here at once, or report them as failed. None: resume where workers are processes.
     after_reboot: AfterReboot | None = None
     #: How often a gang is resumed under one epoch before it is reported as failed.
-    resumes_max: int = 5
+    resumes_max: Annotated[int, Field(ge=0)] = 5
 
     def __post_init__(self) -> None:
-        if not 0 < self.checkpoint_min_s <= self.checkpoint_max_s:
-            raise ValueError("checkpoint_min_s: must be positive and at most checkpoint_max_s")
-        for name in ("lease_grace_s", "memory_s"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name}: must be positive")
-        if self.resumes_max < 0:
-            raise ValueError("resumes_max: must not be negative")
+        if self.checkpoint_min_s > self.checkpoint_max_s:
+            raise ValueError("checkpoint_min_s: must be at most checkpoint_max_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,26 @@ class NodeSpec:
     def lendable(self) -> bool:
         """Whether the node has an owner other than training."""
         return self.pool_kind != "training"
+
+    def born(self, agent: str, held: Sequence[GangHeld] = (), loan: str | None = None) -> NodeBorn:
+        """Give its birth, as an agent says it; `held` are the gangs that it has.
+
+        Raises:
+            ValidationError: what is said of it is out of range.
+        """
+        return NodeBorn(
+            node=self.node,
+            agent=agent,
+            pool=self.pool,
+            pool_kind=self.pool_kind,
+            gpu_count=self.gpu_count,
+            gpu_type=self.gpu_type,
+            gpu_memory_mib=self.gpu_memory_mib,
+            speed_factor=self.speed_factor,
+            transfer_mib_per_s=self.transfer_mib_per_s,
+            held=list(held),
+            loan=loan,
+        )
 
 
 @dataclass(slots=True)

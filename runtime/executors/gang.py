@@ -11,12 +11,11 @@ from runtime.executors.fetching import CodeFetch, Fetch
 from runtime.executors.live_run import LiveRun, last_step
 from runtime.executors.local_checkpoints import newest_synced
 from runtime.executors.options import ProcessOptions
-from runtime.executors.orders import Order
 from runtime.executors.outputs import JobOutputs
 from runtime.executors.phases import BETWEEN_S, OVERDUE_S, WITH_WORKERS, Phase
+from runtime.executors.records import Order, ResizeRequest
 from runtime.executors.report_queue import ReportQueue
 from runtime.executors.resize_monitor import ResizeMonitor
-from runtime.executors.resize_request import ResizeRequest
 from runtime.executors.resuming import origin_of, prepare_start, was_lost_with_machine
 from runtime.executors.runs import Run, StopReason
 from runtime.executors.stopping import StopRequest

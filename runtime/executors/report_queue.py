@@ -1,6 +1,6 @@
 """The reports that a gang has for the agent's core, in order."""
 
-from runtime.core import CheckpointDone, CheckpointLost, GangStarted, Report, WorkersLeft
+from runtime.core import CheckpointLost, GangStarted, Report, WorkersLeft
 from runtime.executors.uploading import Uploaded
 
 
@@ -49,8 +49,7 @@ class ReportQueue:
 
     def add_checkpoint(self, epoch: int, done: Uploaded) -> None:
         """Report that a checkpoint is durable."""
-        step, mib = done.checkpoint.step, done.size_mib
-        self._reports.append(CheckpointDone(self._job, epoch, step, done.uri, mib, done.cost_s))
+        self._reports.append(done.report(self._job, epoch))
 
     def add_lost_checkpoint(self, epoch: int, error: str) -> None:
         """Report that a checkpoint could not be made durable."""

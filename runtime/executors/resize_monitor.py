@@ -4,7 +4,7 @@ import logging
 from typing import Literal
 
 from runtime.executors.live_run import LiveRun
-from runtime.executors.resize_request import ResizeRequest
+from runtime.executors.records import ResizeRequest
 
 #: `freed`: the GPUs that are given up are free, but not all workers have joined the new size yet.
 Outcome = Literal["waits", "freed", "done", "failed"]

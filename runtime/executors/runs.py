@@ -43,7 +43,6 @@ from runtime.executors.folder import (
 from runtime.executors.lease import LEASE
 from runtime.executors.locks import lock_path
 from runtime.executors.options import ProcessOptions
-from runtime.executors.orders import Order
 from runtime.executors.processes import (
     Identity,
     boot_id,
@@ -52,7 +51,7 @@ from runtime.executors.processes import (
     identity,
     workers_of,
 )
-from runtime.executors.resize_request import ResizeRequest, ResizeStatus
+from runtime.executors.records import Order, ResizeRequest, ResizeStatus, from_json, to_json
 from runtime.executors.tenants import give_run_to_user, user_of
 from runtime.untrusted_files import NULL, fits
 from schemas.programs import Program
@@ -86,7 +85,7 @@ class Run:
         Raises:
             ValueError: the folder's order cannot be read.
         """
-        order = Order.from_dict(read_json(folder / ORDER) or {})
+        order = from_json(Order, read_json(folder / ORDER) or {})
         if (order.job, str(order.epoch)) != (folder.parent.name, folder.name):
             raise ValueError(f"order: is of job {order.job}, epoch {order.epoch}")
         run = cls(options, order)
@@ -97,7 +96,7 @@ class Run:
         run.was_started = said is not None or shim is not None or (folder / EXIT).exists()
         run._shim = shim
         if (request := read_json(folder / RESIZE)) is not None:
-            run.resize_request = ResizeRequest.from_dict(request)
+            run.resize_request = from_json(ResizeRequest, request)
         return run
 
     # --- begin ---
@@ -124,7 +123,7 @@ class Run:
             give_run_to_user(self.folder, own, self._uid)
         environment = self._gang_environment()
         shared = shared_environment(environment, self._options.pass_env, self._home)
-        write_json(self.folder / ORDER, {**self.order.to_dict(), "launch": self._plan(environment)})
+        write_json(self.folder / ORDER, {**to_json(self.order), "launch": self._plan(environment)})
         log = os.open(
             self.folder / SHIM_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
         )
@@ -294,7 +293,7 @@ class Run:
         try:
             if self.resize_request is None or self.resize_request.epoch != request.epoch:
                 plan = self._resize_plan(request)
-                write_json(self.folder / RESIZE, {**request.to_dict(), "launch": plan})
+                write_json(self.folder / RESIZE, {**to_json(request), "launch": plan})
                 self.resize_request = request
         except (OSError, ValueError) as error:
             return str(error)
@@ -307,7 +306,7 @@ class Run:
             self.resize_request = replace(self.resize_request, given_up=True)
             said = read_json(self.folder / RESIZE) or {}
             with contextlib.suppress(OSError):
-                write_json(self.folder / RESIZE, {**said, **self.resize_request.to_dict()})
+                write_json(self.folder / RESIZE, {**said, **to_json(self.resize_request)})
 
     def resize_status(self, epoch: int) -> ResizeStatus:
         """How far the supervisor is with this epoch's request."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from runtime.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
+from runtime.core import CheckpointDone
 from runtime.durable import write_json
 from runtime.executors.folder import CHECKPOINTS, COMMITTED
 from runtime.executors.local_checkpoints import (
@@ -73,6 +74,11 @@ class Uploaded:
     uri: str
     size_mib: int
     cost_s: float
+
+    def report(self, job: str, epoch: int) -> CheckpointDone:
+        """Say so to the agent's core, under an epoch."""
+        step = self.checkpoint.step
+        return CheckpointDone(job, epoch, step, self.uri, self.size_mib, self.cost_s)
 
 
 @dataclass(frozen=True, slots=True)

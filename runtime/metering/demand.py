@@ -42,7 +42,13 @@ The need is capped at the GPUs that the owner has.
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass as checked
+
+from schemas.options import CHECKED, Delay, Rate, Seconds
 
 _RATIO_MAX = 2.0
 #: After a missed target, this share of the load is believed to be within it.
@@ -53,46 +59,34 @@ _LATE_MAX_S = 120.0
 _TINY = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
+@checked(frozen=True, slots=True, config=CHECKED)
 class DemandSettings:
     """How the GPUs needed follow from the load: the latency target, and margins."""
 
     #: The p99 latency that the owner promises.
-    latency_target_s: float
+    latency_target_s: Seconds
     #: Requests that one GPU is taken to serve at once within the target, until measured.
-    concurrency_per_gpu: float = 16.0
+    concurrency_per_gpu: Rate = 16.0
     #: How soon a queue of requests must be empty.
-    drain_s: float = 30.0
+    drain_s: Seconds = 30.0
     #: Added to the need, as a share of it.
-    headroom: float = 0.2
+    headroom: Annotated[float, Field(ge=0.0)] = 0.2
     #: A replica counts as full when it uses this share of its cache.
-    cache_target: float = 0.9
+    cache_target: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9
     #: A replica whose last metrics are older than this counts as fully loaded.
-    stale_s: float = 15.0
+    stale_s: Seconds = 15.0
     #: Without metrics for this long, all of the owner's GPUs count as needed.
-    metrics_timeout_s: float = 60.0
+    metrics_timeout_s: Seconds = 60.0
     #: A lower need counts only after it has lasted this long.
-    stabilization_window_s: float = 300.0
+    stabilization_window_s: Delay = 300.0
     #: Time constant with which a concurrency learned above `concurrency_per_gpu` returns to it.
-    capacity_decay_s: float = 86_400.0
+    capacity_decay_s: Seconds = 86_400.0
     #: Time constant with which a concurrency learned below `concurrency_per_gpu` returns to it.
-    capacity_recovery_s: float = 3600.0
+    capacity_recovery_s: Seconds = 3600.0
     #: The least that is needed, also without load: without a replica no load is seen.
-    gpus_min: int = 1
+    gpus_min: Annotated[int, Field(ge=0)] = 1
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if not 0 <= value < math.inf:
-                raise ValueError(f"{one.name}: must not be negative or infinite")
-        for name in (
-            *("latency_target_s", "concurrency_per_gpu", "drain_s", "stale_s"),
-            *("capacity_decay_s", "capacity_recovery_s"),
-        ):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name}: must be positive")
-        if not 0 < self.cache_target <= 1:
-            raise ValueError("cache_target: must be a share above 0")
         if self.metrics_timeout_s <= self.stale_s:
             raise ValueError("metrics_timeout_s: must be longer than stale_s")
 

@@ -42,15 +42,6 @@ class Page:
     series: Mapping[str, list[Series]]
 
 
-def names_of(text: str) -> frozenset[str]:
-    """Give the names of all series.
-
-    Raises:
-        MalformedError: a line is neither a comment nor a series.
-    """
-    return parse(text, ()).names
-
-
 def parse(text: str, wanted: Collection[str]) -> Page:
     """Read the series of the wanted names.
 

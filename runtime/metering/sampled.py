@@ -166,25 +166,6 @@ class SampledMeter:
         )
 
 
-class AllMeters:
-    """A `GpuMeter` of several: one for each exporter, say."""
-
-    def __init__(self, meters: Sequence[SampledMeter]) -> None:
-        self._meters = tuple(meters)
-
-    def measure(self, now_s: float, window_s: float) -> list[NodeMeasured]:
-        return [one for meter in self._meters for one in meter.measure(now_s, window_s)]
-
-    def problems(self) -> list[str]:
-        """Give, in sentences, why GPUs are not measured now."""
-        return [problem for meter in self._meters for problem in meter.problems()]
-
-    def close(self) -> None:
-        """Sample no more."""
-        for meter in self._meters:
-            meter.close()
-
-
 @dataclass(slots=True)
 class _Mean:
     total: float = 0.0

@@ -7,8 +7,9 @@ idempotent. A hook that a crash left behind is ended before its node's next hook
 
 import math
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from pydantic.dataclasses import dataclass as checked
 
 from runtime.executors.processes import Identity
 from runtime.owners.lender import POLL_S, Operation, Outcome, filled
@@ -20,9 +21,10 @@ from runtime.owners.processes import (
     recorded,
     start,
 )
+from schemas.options import CHECKED, Delay, LogBytes, Seconds
 
 
-@dataclass(frozen=True, slots=True)
+@checked(frozen=True, slots=True, config=CHECKED)
 class HookOptions:
     """Commands, as argument lists in which `{node}` is replaced; no shell reads them."""
 
@@ -35,25 +37,20 @@ class HookOptions:
     #: Confirms a hand-back in the same way.
     confirm_hand_back: tuple[str, ...] = ()
     #: How long a hook may take.
-    timeout_s: float = 120.0
+    timeout_s: Seconds = 120.0
     #: How long the confirmation may take after the hook, all tries together.
-    confirm_timeout_s: float = 120.0
+    confirm_timeout_s: Seconds = 120.0
     #: Time between two tries to confirm.
-    confirm_every_s: float = 2.0
+    confirm_every_s: Seconds = 2.0
     #: Time from SIGTERM to SIGKILL for a hook that takes too long or was cancelled.
-    kill_after_s: float = 5.0
+    kill_after_s: Delay = 5.0
     #: The most that the log of a node's hooks may hold.
-    log_bytes: int = 1024 * 1024
+    log_bytes: LogBytes = 1024 * 1024
 
     def __post_init__(self) -> None:
         for name in ("drain", "hand_back"):
             if not getattr(self, name):
                 raise ValueError(f"{name}: name a command, as a list of its arguments")
-        for name in ("timeout_s", "confirm_timeout_s", "confirm_every_s"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name}: must be positive")
-        if self.kill_after_s < 0 or self.log_bytes < 1024:
-            raise ValueError("kill_after_s: must not be negative; log_bytes: at least 1024")
 
     def commands(self, operation: Operation) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Give the hook of an operation and the command that confirms it."""

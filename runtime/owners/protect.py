@@ -18,23 +18,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from pydantic.dataclasses import dataclass as checked
+
+from schemas.options import CHECKED, Delay
+
 Happening = Literal["needed", "idle", "returned", "left", "time"]
 
 
-@dataclass(frozen=True, slots=True)
+@checked(frozen=True, slots=True, config=CHECKED)
 class ProtectTimes:
     """How long a GPU is kept, in seconds. A multiplier of 0 switches protection off."""
 
-    base_s: float = 30.0  #: Protection of a GPU without hits.
+    base_s: Delay = 30.0  #: Protection of a GPU without hits.
     #: Added for each hit in a row.
-    bonus_s: float = 15.0
-    max_s: float = 120.0  #: The longest protection, however many hits there were.
-    multiplier: float = 1.0  #: Multiplies the result; 0: no GPU is protected.
-
-    def __post_init__(self) -> None:
-        for name in self.__slots__:
-            if not 0 <= getattr(self, name) < 1e9:
-                raise ValueError(f"{name}: must not be negative, and below 1e9")
+    bonus_s: Delay = 15.0
+    max_s: Delay = 120.0  #: The longest protection, however many hits there were.
+    multiplier: Delay = 1.0  #: Multiplies the result; 0: no GPU is protected.
 
     def kept_s(self, hits: int) -> float:
         """Give how long a GPU with so many hits is kept."""

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic.dataclasses import dataclass as checked
+
 from runtime.executors.locks import Locked, take
 from runtime.executors.processes import Identity
 from runtime.owners.lender import POLL_S, filled, filled_text
@@ -25,6 +27,7 @@ from runtime.owners.processes import (
     take_lock,
 )
 from runtime.owners.readiness import Readiness
+from schemas.options import CHECKED, Delay, LogBytes, Seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,30 +51,24 @@ class ReplicaSpec:
     ready: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@checked(frozen=True, slots=True, config=CHECKED)
 class ReplicaOptions:
     """How replicas are stopped, started and supervised."""
 
     #: Time from SIGTERM to SIGKILL, for requests under way.
-    grace_s: float = 30.0
+    grace_s: Delay = 30.0
     #: If a replica is still there this long after SIGKILL, the drain has failed.
-    kill_timeout_s: float = 30.0
+    kill_timeout_s: Seconds = 30.0
     #: If a replica is not ready after this long, the hand-back has failed; the replica goes on.
-    ready_timeout_s: float = 600.0
+    ready_timeout_s: Seconds = 600.0
     #: A replica that died is restarted after this long, doubling with each death, ...
-    restart_s: float = 1.0
+    restart_s: Seconds = 1.0
     #: ...but at most after this long. One that was up for longer counts as healthy again.
-    restart_max_s: float = 60.0
+    restart_max_s: Seconds = 60.0
     #: How often replicas are checked while no operation is under way.
-    tend_every_s: float = 2.0
+    tend_every_s: Seconds = 2.0
     #: The most that the log of a replica may hold.
-    log_bytes: int = 16 * 1024 * 1024
-
-    def __post_init__(self) -> None:
-        for name in self.__slots__:
-            least = 0 if name == "grace_s" else 1024 if name == "log_bytes" else 1e-3
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: must be at least {least:g}")
+    log_bytes: LogBytes = 16 * 1024 * 1024
 
 
 class Replica:

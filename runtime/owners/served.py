@@ -19,29 +19,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from pydantic.dataclasses import dataclass as checked
+
 from runtime.core import NodeDrained, NodeHandedBack
 from runtime.meters import LoadMeter
 from runtime.owners.lender import Lender, Outcome
 from runtime.owners.protect import Protection, ProtectTimes
 from runtime.owners.state import OwnerFile, SavedPhase
 from schemas.events import InferenceLoad
+from schemas.options import CHECKED, Count, Seconds
 
 #: Gives the nodes that an owner serves with now.
 Serving = Callable[[], tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True)
+@checked(frozen=True, slots=True, config=CHECKED)
 class Retry:
     """How failures are repeated: first after `first_s`, then doubling up to `max_s`."""
 
-    first_s: float = 5.0  #: After the first failure; it doubles with each, ...
-    max_s: float = 300.0  #: ...up to this.
+    first_s: Seconds = 5.0  #: After the first failure; it doubles with each, ...
+    max_s: Seconds = 300.0  #: ...up to this.
     #: How often a drain is tried under one order: each try stops the owner's replicas.
-    drains: int = 3
+    drains: Count = 3
 
     def __post_init__(self) -> None:
-        if not 0 < self.first_s <= self.max_s < math.inf or self.drains < 1:
-            raise ValueError("first_s, max_s: positive, in this order; drains: at least 1")
+        if self.first_s > self.max_s:
+            raise ValueError("first_s: must be at most max_s")
 
     def pause_s(self, failures: int) -> float:
         """Give the pause after so many failures in a row."""

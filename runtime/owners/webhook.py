@@ -14,17 +14,18 @@ that makes no sense, a 404 or 410 to GET (the service forgot it), and a crash of
 """
 
 import math
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 import orjson
+from pydantic.dataclasses import dataclass as checked
 
 from runtime.durable import write_json
 from runtime.http_client import Answer, HttpRequest, check_url
 from runtime.owners.background import BackgroundCall
 from runtime.owners.lender import POLL_S, Operation, Outcome
+from schemas.options import CHECKED, Seconds
 
 _TRY_AGAIN = {
     HTTPStatus.REQUEST_TIMEOUT,
@@ -37,22 +38,22 @@ _ANSWER_BYTES_MAX = 64 * 1024
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
-@dataclass(frozen=True, slots=True)
+@checked(frozen=True, slots=True, config=CHECKED)
 class WebhookOptions:
     """The address of the service, and its timeouts."""
 
     #: Where orders are sent; docs/lending.md has the requests and answers.
     url: str
     #: An operation that is not done after this long has failed.
-    timeout_s: float = 300.0
+    timeout_s: Seconds = 300.0
     #: How long to wait for the answer to one request.
-    request_timeout_s: float = 10.0
+    request_timeout_s: Seconds = 10.0
     #: How often the state of a pending order is polled.
-    poll_every_s: float = 2.0
+    poll_every_s: Seconds = 2.0
     #: How long to wait after a request that failed, doubling...
-    retry_s: float = 1.0
+    retry_s: Seconds = 1.0
     #: ...up to this long.
-    retry_max_s: float = 30.0
+    retry_max_s: Seconds = 30.0
     #: Its first line is sent as bearer token; read for each request, so that it may be replaced.
     token_file: Path | None = None
     #: Authorities to trust, PEM; None: the system's.
@@ -63,15 +64,6 @@ class WebhookOptions:
         parts = urlsplit(self.url)
         if parts.scheme == "http" and self.token_file and parts.hostname not in _LOCAL:
             raise ValueError("url: the token would be sent in clear; use https")
-        for name in (
-            "timeout_s",
-            "request_timeout_s",
-            "poll_every_s",
-            "retry_s",
-            "retry_max_s",
-        ):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name}: must be positive")
 
 
 class _Order:

@@ -147,7 +147,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         )
     ]  # fmt: skip
     try:
-        wait_until(where.exists, "Dask's scheduler does not start")
+        # The file is there before what it says is.
+        wait_until(
+            lambda: where.exists() and where.read_text().rstrip().endswith("}"),
+            "Dask's scheduler does not start",
+        )
         yield str(json.loads(where.read_text())["address"])
     finally:
         for process in reversed(running):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway import drawing
+from gateway import perfetto
 from gateway.limits import SEEKS_AT_ONCE
 from gateway.subjects import Role, Sight
 from tests.console.conftest import Run
@@ -80,7 +80,7 @@ async def test_a_trace_is_bounded_and_so_are_those_who_ask(
     log: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving(log) as served:
-        monkeypatch.setattr(drawing, "ENTRIES", 100)
+        monkeypatch.setattr(perfetto, "ENTRIES", 100)
         said = await served.get("perfetto", status=400)
         assert "a trace has 100 at most; name a shorter stretch" in said["detail"]
         monkeypatch.undo()

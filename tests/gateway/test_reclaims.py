@@ -1,8 +1,13 @@
 """Reclaims, against the entries of the log themselves."""
 
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from bus.contract import Record
+from gateway.log import ServedLog
 from tests.gateway.conftest import Served, Serving
 
 _ENDS = ("LoanReturned", "LoanLost")
@@ -129,3 +134,21 @@ async def test_lists_of_loans_and_of_reclaims_say_the_same(log: Path, serving: S
                 row = told[key.index((one["called_entry"], one["node"]))]
                 for name in (*same, "late_s"):
                     assert row[name] == one[name], name
+
+
+async def test_all_rows_of_a_page_are_read_together(
+    log: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(log) as served:
+        asked: list[int] = []
+        read = ServedLog.picked
+
+        def counted(
+            self: ServedLog, topic: str, offsets: Sequence[int]
+        ) -> AsyncGenerator[Record, None]:
+            asked.append(len(offsets))
+            return read(self, topic, offsets)
+
+        monkeypatch.setattr(ServedLog, "picked", counted)
+        assert (await served.get("reclaims", limit=1000))["reclaims"]
+        assert len(asked) == 4  # calls, ends, what happens to nodes, steps of jobs

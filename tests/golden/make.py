@@ -21,11 +21,11 @@ from bus.clock import PacedClock
 from bus.contract import Bus, Message, Record
 from bus.logfile import Head, write_log
 from bus.memory import MemoryBus
-from cloud_agent.agent import CloudAgentConfig, build_agent, simulated_cluster
+from cloud_agent.agent import CloudAgentConfig, build_agent
 from runtime.build import Options
 from runtime.service import AgentService, Schedule
 from runtime.simulated import Physics
-from runtime.simulated_owner import Demand
+from runtime.simulated_owner import Demand, simulated
 from scheduler.core.settings import Settings
 from scheduler.core.state import state_hash
 from scheduler.service import SchedulerService
@@ -51,7 +51,7 @@ def agent(
         gpus_per_node=4,
         options=Options(schedule=Schedule(telemetry_every_s=900.0)),
     )
-    make = simulated_cluster(demand, Physics(failures_per_gpu_hour=0.03))
+    make = simulated(demand, Physics(failures_per_gpu_hour=0.03))
     return build_agent(config, bus, clock, folder / f"{pool}.db", make)
 
 

@@ -5,6 +5,8 @@ import time
 
 import pytest
 
+from cloud_agent.clusters.attempt import Work
+from cloud_agent.clusters.gang_record import StartedRun
 from runtime.core import GangCompleted, GangFailed, GangStarted, GangStopped
 from tests.kubernetes_bed import KubernetesBench
 from tests.patience import wait_until
@@ -29,9 +31,9 @@ def times_begun(kube: KubernetesBench, epoch: int = 1) -> int:
 
 def created(kube: KubernetesBench, job: str = "j") -> str:
     """Have the Job of epoch 1 created, as by an agent that dies at that moment; give its uid."""
-    from cloud_agent.kubernetes.body import Work, job_body
+    from cloud_agent.kubernetes.body import job_body
 
-    work = Work(job, 1, EVEN, python(TRAINER), None, kube.run(1, job))
+    work = Work(job, python(TRAINER), StartedRun(1, EVEN, 0, None), kube.run(1, job))
     return str(kube.plane.create_job(job_body(work, kube.options))["metadata"]["uid"])
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from benchmarks.public_data import DATA
 from runtime.executors.progress import ProgressFile
-from runtime.metering.exposition import names_of, parse
+from runtime.metering.exposition import parse
 from runtime.metering.rates import CounterHistory
 from runtime.metering.reading import NoLoadError, ServerReading, read_page
 from runtime.metering.servers import recognise
@@ -63,7 +63,7 @@ def test_a_servers_page_says_what_it_does(kind: str, example: Callable[[str], An
 
     def reading() -> ServerReading | None:
         page = ask(port, "/metrics")
-        server = recognise(names_of(page))
+        server = recognise(parse(page, ()).names)
         assert server is not None
         assert server.name == kind
         with suppress(NoLoadError):

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from cloud_agent.clusters.attempt import Work
 from cloud_agent.clusters.gang_record import GangRecord, StartedRun, forget, load
+from cloud_agent.options import SlurmOptions
 from cloud_agent.slurm.attempt import Attempt
 from cloud_agent.slurm.commands import Slurm, SlurmError, by_gang
-from cloud_agent.slurm.options import SlurmOptions
 from cloud_agent.slurm.run import Run, write_lease
 from cloud_agent.slurm.scripts import (
-    Work,
     batch_script,
     keeper_script,
     sbatch_options,
@@ -36,7 +36,7 @@ def options(folder: Path, **more: Any) -> SlurmOptions:
 
 
 def handed_in(folder: Path, placement: Placement, program: Program, **more: Any) -> list[str]:
-    work = Work("j", 3, placement, program, None)
+    work = Work("j", program, StartedRun(3, placement, 0, None), folder / "run")
     said = sbatch_options(work, Run(folder / "run"), "mark", options(folder, **more))
     return [one for one in said if not one.startswith(("--chdir", "--output", "--open", "--job"))]
 
@@ -80,7 +80,8 @@ def test_uneven_gang_has_a_part_for_each_count_of_gpus(tmp_path: Path) -> None:
 def test_scripts_are_shell_whatever_a_program_says(tmp_path: Path) -> None:
     odd = "a 'b' $(c) `d`\n\"e\" \\"
     program = Program(argv=["if", "x=1", odd], env={"ODD": odd}, workdir="/tmp/it's")
-    work, run = Work("j", 1, {"n1": (0,)}, program, tmp_path / "it's"), Run(tmp_path / "a b'c")
+    run, started = Run(tmp_path / "a b'c"), StartedRun(1, {"n1": (0,)}, 0, tmp_path / "it's")
+    work = Work("j", program, started, run.folder)
     for text in (batch_script(run, options(tmp_path)), keeper_script(work, run, options(tmp_path))):
         done = subprocess.run(["bash", "-n"], input=text, text=True, check=False)
         assert done.returncode == 0
@@ -107,7 +108,7 @@ _TASK = {
 def kept(folder: Path, lease: str | None, argv: list[str]) -> "subprocess.Popen[bytes]":
     """Begin a worker with its keeper, on a node that reads this lease."""
     said, run = options(folder), Run(folder / "root" / "runs" / "j" / "1")
-    work = Work("j", 1, {"n1": (0,)}, Program(argv=argv), None)
+    work = Work("j", Program(argv=argv), StartedRun(1, {"n1": (0,)}, 0, None), run.folder)
     write_scripts(work, run, said)
     if lease is not None:
         (said.root / "lease").write_text(lease)
@@ -256,11 +257,11 @@ def test_option_out_of_range_is_named(tmp_path: Path, field: str, value: object)
 
 def test_a_job_with_secrets_is_refused_for_good(tmp_path: Path) -> None:
     program = Program(argv=["true"], secrets={"TOKEN": "hub"})
-    work, run = Work("j", 1, {"n1": (0,)}, program, None), Run(tmp_path / "run")
+    work = Work("j", program, StartedRun(1, {"n1": (0,)}, 0, None), tmp_path / "run")
     said = options(tmp_path)
-    attempt = Attempt(said, Slurm(said), dict, run, work, StartedRun(1, work.placement, 0, None))
+    attempt = Attempt(said, Slurm(said), dict, work)
     attempt.advance(0.0, None)
     assert attempt.ended is not None
     assert "secrets" in attempt.ended.error
     assert not attempt.ended.retriable
-    assert not run.folder.exists()
+    assert not work.folder.exists()

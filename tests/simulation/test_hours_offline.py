@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from bus.contract import BusError, Consumer, Message
-from edge_agent.agent import EdgeAgentConfig, build_agent, simulated_server
+from edge_agent.agent import EdgeAgentConfig, build_agent
 from runtime.build import Options
 from runtime.service import AgentService, Schedule
 from runtime.simulated import Physics
+from runtime.simulated_owner import simulated
 from runtime.spool import SpoolLimit
 from scheduler.core.settings import Settings
 from scheduler.core.state import ClusterState
@@ -65,7 +66,7 @@ class Thread:
 
 def agent(desk: Desk, thread: Thread, folder: Path, **schedule: float) -> AgentService:
     config = EdgeAgentConfig("e0", options=Options(schedule=Schedule(**schedule), spool=SPOOL))
-    make = simulated_server(lambda _: 0.0, physics=EXACT)
+    make = simulated(lambda _: 0.0, physics=EXACT)
     return build_agent(config, thread, desk.clock, folder / "e0.db", make)
 
 

@@ -3,21 +3,29 @@
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from cloud_agent.clusters.attempt import Progress
+from cloud_agent.clusters.attempt import Attempt, Progress, Work
 from cloud_agent.clusters.executor import ClusterExecutor
 from cloud_agent.clusters.folder import MARK
 from cloud_agent.clusters.gang_record import GangRecord, StartedRun
-from cloud_agent.clusters.options import ClusterOptions
+from cloud_agent.options import ClusterOptions
 from runtime.checkpoints.store import CheckpointStore
 from runtime.core import GangFailed, Report, StartWorkers
 from tests.driven import spec
 from tests.patience import wait_until
 from tests.workers import shell
+
+
+class Still(Attempt):
+    """A run that nothing happens to."""
+
+    def save(self) -> None:
+        """Nobody asks for it."""
+
+    def advance(self, now_s: float, leave_by_s: float | None) -> None:
+        """It runs on."""
 
 
 class Looked:
@@ -37,18 +45,8 @@ class Looked:
     def look(self) -> None:
         """Nothing is to be seen."""
 
-    def attempt(
-        self, folder: Path, job: str, tenant: str | None, program: Any, started: StartedRun
-    ) -> Any:
-        return SimpleNamespace(
-            started=started,
-            folder=folder,
-            progress=Progress(folder, []),
-            trains=False,
-            ended=None,
-            step=0,
-            advance=lambda now_s, leave_by_s: None,
-        )
+    def attempt(self, work: Work) -> Attempt:
+        return Still(work, Progress(work.folder, []))
 
     def delete_orphans(self, held: Collection[tuple[str, int]]) -> None:
         self.kept.append(set(held))

@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any, cast
 
+from cloud_agent.clusters.attempt import Work
 from cloud_agent.clusters.gang_record import StartedRun
 from cloud_agent.kubernetes.api import Api, Json
 from cloud_agent.kubernetes.attempt import Attempt, RunContext
-from cloud_agent.kubernetes.body import Work
 from cloud_agent.kubernetes.informer import View
 from cloud_agent.kubernetes.objects import JobSeen, PodSeen, job_seen
-from cloud_agent.kubernetes.options import KubernetesOptions
+from cloud_agent.options import KubernetesOptions
 from runtime.checkpoints.store import CheckpointStore
 from schemas.programs import Program
 
@@ -44,8 +44,8 @@ class Stand:
         api = cast(Api, self.notes)
         context = RunContext(api, lambda: self.view, options, lambda: self.lease_s)
         run = folder / "runs" / "j" / "1"
-        work = Work("j", 1, PLACES, Program(argv=["true"]), None, run)
-        self.attempt = Attempt(context, work, StartedRun(1, PLACES, 0, None))
+        started = StartedRun(1, PLACES, 0, None)
+        self.attempt = Attempt(context, Work("j", Program(argv=["true"]), started, run))
         self.attempt.advance(NOW_S, None)
 
     def shows(self, **more: Any) -> None:

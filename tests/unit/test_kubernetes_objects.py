@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from cloud_agent.kubernetes.body import Work, job_body, label, selector
+from cloud_agent.clusters.attempt import Work
+from cloud_agent.clusters.gang_record import StartedRun
+from cloud_agent.kubernetes.body import job_body, job_name, label, selector
 from cloud_agent.kubernetes.objects import End, job_seen, pod_seen
-from cloud_agent.kubernetes.options import KubernetesOptions
+from cloud_agent.options import KubernetesOptions
 from runtime.checkpoints.store import CheckpointStore
 from runtime.core import Placement
 from runtime.executors.folder import WORK
@@ -28,7 +30,8 @@ def options(tmp_path: Path, **more: Any) -> KubernetesOptions:
 def work(placement: Placement, **more: Any) -> Work:
     job, resume = more.pop("job", "j"), more.pop("resume", None)
     program = Program(argv=["run", "$HOME", "$$", "$(RANK)"], **more)
-    return Work(job, 3, placement, program, resume, ROOT / "runs" / "j" / "3")
+    started = StartedRun(3, placement, 0, resume)
+    return Work(job, program, started, ROOT / "runs" / "j" / "3")
 
 
 def container(said: dict[str, Any]) -> dict[str, Any]:
@@ -98,7 +101,7 @@ def test_a_pod_for_each_node_has_that_many_gpus(tmp_path: Path) -> None:
 
 def test_names_fit_whatever_the_job_is_called(tmp_path: Path) -> None:
     jobs = ["j", "J", "a:b", "a.b", "x" * 128, "x" * 127, "a--", "-"]
-    names = {work(EVEN, job=job).name for job in jobs}
+    names = {job_name(work(EVEN, job=job)) for job in jobs}
     assert len(names) == len(jobs)
     for name in names:
         assert len(name) <= 52

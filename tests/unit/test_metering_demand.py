@@ -188,7 +188,7 @@ def test_one_request_that_is_always_late_does_not_make_places_vanish() -> None:
     ],
 )
 def test_settings_out_of_range_are_refused_by_name(field: str, value: float) -> None:
-    with pytest.raises(ValueError, match=f"{field}: must"):
+    with pytest.raises(ValueError, match=field):
         DemandSettings(**{"latency_target_s": 5.0, field: value})  # type: ignore[arg-type]
 
 

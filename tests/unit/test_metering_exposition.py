@@ -70,7 +70,7 @@ def test_a_line_without_end_is_refused() -> None:
 
 
 def test_a_page_reads_the_same_the_second_time() -> None:
-    wanted = exposition.names_of(page("sglang"))
+    wanted = exposition.parse(page("sglang"), ()).names
     assert parse(page("sglang"), wanted) == parse(page("sglang"), wanted)
 
 

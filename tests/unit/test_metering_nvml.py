@@ -9,7 +9,7 @@ import pytest
 
 from runtime.metering import nvml
 from runtime.metering.nvml import Gpu, NvmlGpus, NvmlUnavailable, inventory
-from runtime.metering.sampled import UNKNOWN, AllMeters, Reading, SampledMeter, Unreadable
+from runtime.metering.sampled import UNKNOWN, Reading, SampledMeter, Unreadable
 from runtime.meters import GpuMeter
 from tests.metering import fake_nvml
 from tests.metering.fake_nvml import Card, FakeNvml
@@ -244,7 +244,7 @@ def test_a_driver_that_hangs_does_not_hang_the_measure() -> None:
             release.wait()
             return super().nvmlDeviceGetUtilizationRates(card)
 
-    meter = AllMeters([SampledMeter(source(Hanging([Card("GPU-a")]), 0), every_s=0.005)])
+    meter = SampledMeter(source(Hanging([Card("GPU-a")]), 0), every_s=0.005)
     wait_until(hung.is_set)
     assert meter.measure(0.0, 60.0)[0].gpu_utilisation == [None]
     meter.close()
@@ -255,7 +255,7 @@ def test_what_keeps_gpus_from_being_measured_is_said() -> None:
     library = FakeNvml([Card("GPU-a")])
     gpus = source(library, 0)
     library.driver_error = fake_nvml.DRIVER_NOT_LOADED
-    meter = AllMeters([SampledMeter(gpus, every_s=0.005)])
+    meter = SampledMeter(gpus, every_s=0.005)
     as_the_agent_sees_it: GpuMeter = meter
     assert as_the_agent_sees_it.measure(0.0, 60.0)[0].node == "node"
     wait_until(lambda: any("NVML" in problem for problem in meter.problems()))

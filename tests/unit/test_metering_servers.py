@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from runtime.metering.exposition import names_of, parse
+from runtime.metering.exposition import parse
 from runtime.metering.rates import CounterHistory
 from runtime.metering.reading import NoLoadError, ServerReading, read_page
 from runtime.metering.servers import SERVERS, Server, recognise, server_named, server_of
@@ -46,7 +46,7 @@ def grown(text: str, *series: tuple[str, float]) -> str:
     ],
 )
 def test_servers_are_recognised_by_what_is_there(name: str, kind: str | None) -> None:
-    server = recognise(names_of(page(name)))
+    server = recognise(parse(page(name), ()).names)
     assert (None if server is None else server.name) == kind
 
 
@@ -126,7 +126,7 @@ def test_triton_requests_that_run_follow_from_rate_and_duration() -> None:
 @pytest.mark.parametrize("name", ["vllm_v0", "vllm_v1", "sglang", "tgi", "triton"])
 @pytest.mark.parametrize("value", ["NaN", "-1", "1e12", "+Inf"])
 def test_absurd_counts_of_waiting_requests_are_no_reading(name: str, value: str) -> None:
-    server = recognise(names_of(page(name)))
+    server = recognise(parse(page(name), ()).names)
     assert server is not None
     begin = server.waiting[0].names[0]
     text = re.sub(rf"^({begin}\b.*) \S+$", rf"\1 {value}", page(name), flags=re.MULTILINE)

@@ -9,8 +9,6 @@ from scheduler.policies.interface import Kind, LoanPhase, Plan, Policy, Snapshot
 from scheduler.policies.literature.aryl import Aryl, group
 from scheduler.policies.literature.deepboot import DeepBoot
 from scheduler.policies.literature.fifo import Fifo
-from scheduler.policies.parts.lending import returns_s
-from scheduler.policies.parts.loans import LoanOptions
 from tests.snapshots import Job, Pool, decide, snapshot
 
 POLICIES: dict[str, Policy] = {
@@ -87,24 +85,6 @@ def test_a_reclaim_takes_the_server_that_scaling_in_empties() -> None:
     plan = decide(Aryl(), seen)
     assert list(plan.reclaim) == ["infer-002"]
     assert placed(seen, plan) == {"elastic": {"infer-001": 8}, "rigid": {"infer-000": 8}}
-
-
-def test_nodes_are_needed_back_one_after_the_other_as_demand_rises() -> None:
-    """9 GPUs now, one more in each slot; by these ten slots it may be eight more than that."""
-    rise = [float(need) for need in range(10)]
-    job, options, soon_s = Job("a", sizes=(8,), held={"infer-000": 8}), LoanOptions(), 10_000.0
-    edge = Pool("edge", Kind.EDGE, loan=LoanPhase.LENT, history=[0.0] * 10)
-    seen = snapshot([edge, lender(0, 4, rise), TRAIN], [job])
-    due = dict(zip(seen.nodes.ids, (returns_s(seen, options) - soon_s).tolist(), strict=True))
-    never = {"edge-000": np.inf, "train-000": np.inf}
-    assert due == {"infer-001": 0, "infer-002": 0, "infer-003": 300, "infer-000": 2400, **never}
-    seen = snapshot([edge, lender(3, 1, rise)], [])
-    due = dict(zip(seen.nodes.ids, (returns_s(seen, options) - soon_s).tolist(), strict=True))
-    never.pop("train-000")
-    assert due == {"infer-002": 0, "infer-001": 0, "infer-000": 300, "infer-003": 2400, **never}
-    seen = snapshot([replace(lender(1, 1, rise), load_age_s=1000.0)], [])
-    assert returns_s(seen, options).tolist() == [soon_s, np.inf]
-    assert np.isinf(returns_s(snapshot([TRAIN], []), options)).all()
 
 
 # --- Aryl: two phases -------------------------------------------------------------------------

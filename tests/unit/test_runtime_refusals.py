@@ -10,10 +10,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bus.contract import Message
 from bus.signing import Signer, Verifier
-from edge_agent.agent import EdgeAgentConfig, build_agent, simulated_server
+from edge_agent.agent import EdgeAgentConfig, build_agent
 from runtime.build import Options
 from runtime.gate import LETTERS_PER_MINUTE
 from runtime.service import AgentService
+from runtime.simulated_owner import simulated
 from schemas.codec import command, encode
 from schemas.commands import CommandData, LendNode, Rebirth
 from schemas.events import CommandAcknowledged, NodeBorn
@@ -35,7 +36,7 @@ class World(Timed):
 
     def agent(self, **options: Any) -> AgentService:
         config = EdgeAgentConfig("e1", options=Options(**{"verifier": VERIFIER, **options}))
-        make = simulated_server(lambda _: 0.0)
+        make = simulated(lambda _: 0.0)
         return build_agent(config, self.bus, self.clock, self.folder / "e1.db", make)
 
     def bytes_of(self, id: str, data: CommandData | None = None, **over: Any) -> bytes:

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from bus.contract import Message
-from cloud_agent.agent import CloudAgentConfig, build_agent as build_cloud_agent, simulated_cluster
-from edge_agent.agent import EdgeAgentConfig, build_agent as build_edge_agent, simulated_server
+from cloud_agent.agent import CloudAgentConfig, build_agent as build_cloud_agent
+from edge_agent.agent import EdgeAgentConfig, build_agent as build_edge_agent
 from runtime.build import Options
 from runtime.service import AgentService, Schedule
 from runtime.simulated import Physics
+from runtime.simulated_owner import simulated
 from runtime.spool import SpoolLimit
 from runtime.store import AgentStore
 from schemas.commands import LendNode, Rebirth, RenewLease
@@ -39,7 +40,7 @@ class World(Timed):
         config = CloudAgentConfig(
             "a", "train", "training", ("n1", "n2"), 4, options=Options(**options)
         )
-        make = simulated_cluster(physics=EXACT)
+        make = simulated(physics=EXACT)
         return build_cloud_agent(config, self.bus, self.clock, self.folder / "a.db", make)
 
     async def trains(self, at_s: float, until_s: float, id: str | None = None) -> None:
@@ -49,7 +50,7 @@ class World(Timed):
 
     def edge(self, demand: float = 0.0, **options: Any) -> AgentService:
         config = EdgeAgentConfig("e1", options=Options(**options))
-        make = simulated_server(lambda _: demand, physics=EXACT)
+        make = simulated(lambda _: demand, physics=EXACT)
         return build_edge_agent(config, self.bus, self.clock, self.folder / "e1.db", make)
 
 
@@ -254,7 +255,7 @@ def test_configurations_out_of_range_name_the_field(make: Callable[[], object], 
 def test_lendable_nodes_need_an_owner(world: World) -> None:
     config = CloudAgentConfig("a", "serve", "inference", ("n1",), 4)
     with pytest.raises(ValueError, match="owner: nodes of an inference or edge pool need one"):
-        build_cloud_agent(config, world.bus, world.clock, ":memory:", simulated_cluster())
+        build_cloud_agent(config, world.bus, world.clock, ":memory:", simulated())
 
 
 async def test_an_older_start_is_told_that_a_newer_one_speaks_and_gets_no_lease(

@@ -7,7 +7,8 @@ import structlog
 
 from bus.clock import SystemClock
 from bus.memory import MemoryBus
-from cloud_agent.agent import CloudAgentConfig, build_agent, simulated_cluster
+from cloud_agent.agent import CloudAgentConfig, build_agent
+from runtime.simulated_owner import simulated
 from schemas.codec import Rejected, decode_event
 from schemas.events import LinkLost
 from schemas.topics import EVENTS
@@ -33,7 +34,7 @@ def role(folder: Path, bus: MemoryBus) -> AgentRole:
     file.write_text(CONFIG)
     about = CloudAgentConfig("a", "train", "training", ("n1",), 4)
     clock = SystemClock()
-    agent = build_agent(about, bus, clock, folder / "a.db", simulated_cluster())
+    agent = build_agent(about, bus, clock, folder / "a.db", simulated())
     log = structlog.stdlib.get_logger()
     return AgentRole("cloud-agent", agent, bus, clock, load(file), log)
 

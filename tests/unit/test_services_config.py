@@ -74,7 +74,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
     assert (mqtt.username, mqtt.window) == ("bridge", 50)
     assert found.scheduler.settings.cycle_s == 30.0
     assert found.scheduler.settings.lease_s == 900.0, "the others keep their defaults"
-    assert found.bridge.limits().rate_per_s == 10.0
+    assert found.bridge.rate_per_s == 10.0
     assert found.agent.schedule.telemetry_every_s == 5.0
     assert found.agent.limits.lease_grace_s == 60.0
     assert found.agent.spool is not None
@@ -120,7 +120,7 @@ def test_the_brokers_addresses_have_variables_of_their_own(
             "agent.schedule.telemtry_every_s: no such key; did you mean telemetry_every_s?",
         ),
         ("[scheduler.settings]\nlease_s = 3", (), "lease_s must be above silence_s"),
-        ("[bridge]\nburst = 0", (), "bridge: burst: must be positive"),
+        ("[bridge]\nburst = 0", (), "bridge.burst: input should be greater than 0"),
         ("[scheduler]\ngather_s = 'soon'", (), "scheduler.gather_s: input should be a valid"),
         ("[agent]\nname = 'a b'", (), "agent.name: string should match"),
         ("[kafka]\npassword = 'x'\npassword_file = 'y'", (), "not both"),

@@ -272,7 +272,6 @@ class Agent:
     def _machine(self, specs: Sequence[NodeSpec], now_s: float) -> Machine:
         physics = Physics(rate_noise=0.0, failures_per_gpu_hour=0.0)
         gpus, begin_s = sum(spec.gpu_count for spec in specs), self._world.now_s()
-        kind = specs[0].pool_kind
 
         def demand(at_s: float) -> float:
             return gpus * float(self.needed_since_s(at_s) <= at_s)
@@ -281,7 +280,6 @@ class Agent:
             specs,
             min(now_s, begin_s),
             demand=demand if self.lends else None,
-            per_node=kind == "edge",
             physics=physics,
         )
         if self.supervisors is None:

@@ -70,9 +70,3 @@ def curves(jobs: Jobs) -> Curves:
         work_s=np.maximum(jobs.remaining_steps / unit, SHORTEST_S),
         change_s=jobs.checkpoint_cost_s + jobs.start_cost_s,
     )
-
-
-def level_within(curve: Curves, job: int, gpus: int) -> int:
-    """Return the level of a job's largest allowed size of at most `gpus`, or -1."""
-    levels = curve.allowed[job, : int(curve.sizes.searchsorted(gpus, side="right"))].nonzero()[0]
-    return int(levels[-1]) if len(levels) else -1

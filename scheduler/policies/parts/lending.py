@@ -72,36 +72,6 @@ def reclaim_only(seen: Snapshot) -> Loans:
     return Loans(reclaim=loans.reclaim, reasons=back)
 
 
-def returns_s(seen: Snapshot, options: LoanOptions) -> Floats:
-    """(p,) the moment at which the owner of each node, lent or not, is forecast to need it.
-
-    The first need takes one node, the next need the next: first the owner's own, then lent ones
-    as they are reclaimed, those with the fewest jobs first. inf where no need is foreseen, or
-    nobody owns the node. On a report that says nothing no node is lent or taken back: the owner
-    needs its own now, and lent ones never.
-    """
-    found = np.full(len(seen.nodes.ids), np.inf)
-    if not seen.lenders:
-        return found
-    outlook = Outlook(seen, options, _notices_s(seen, options))
-    node, of, phase, forecast = outlook.node, outlook.of, outlook.phase, outlook.forecast
-    needed = forecast.demand_gpus.T + outlook.headroom
-    needed[0] = forecast.demand_gpus[:, 0] + np.minimum(outlook.headroom, 0.0)
-    # Owners lend their first nodes, rested ones, and keep the last.
-    own = phase == _OWNED
-    rested = seen.now_s - seen.nodes.returned_s[node] >= options.cool_down_s
-    busy = np.where(own, rested, np.bincount(seen.holdings.node, minlength=len(found))[node])
-    order = np.lexsort((np.where(own, -node, node), busy, (phase + 1) % len(LoanPhase), of))
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order)) - (outlook.many.cumsum() - outlook.many)[of]
-    taken = outlook.nodes_for(needed)[:, of] > rank  # (t, q) in a slot
-    due_s = np.where(taken, forecast.starts_s().T[:, of], np.inf).min(axis=0)
-    found[node] = seen.now_s + np.where(
-        outlook.fresh[of], due_s, np.where(phase == _LENT, np.inf, 0.0)
-    )
-    return found
-
-
 def foreseen(
     seen: Snapshot, options: LoanOptions
 ) -> list[tuple[str, list[tuple[float, float, float]]]]:

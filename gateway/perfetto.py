@@ -5,13 +5,18 @@ import contextlib
 import math
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
 
 import orjson
 
+from bus.contract import Unreadable
 from explain.perfetto import HEAD, TAIL, Trace, line, lines
-from gateway.feed import Feed
-from gateway.past import folded, guarded, last_before
+from gateway.feed import Feed, from_mark
+from gateway.past import chained, guarded, last_before, reachable
 from gateway.problems import Problem
+from scheduler.core.state import ClusterState
+from scheduler.journal import folding
+from schemas.journal import RawEntry
 
 #: The most entries of one trace: a day of a large cell. More would keep the gateway busy for long.
 ENTRIES = 200_000
@@ -54,7 +59,7 @@ async def drawn(
     trace = Trace(feed.cell, feed.origin_s)
     goes_on = end < feed.entries
     piece, count, last_s = HEAD, 0, feed.origin_s
-    entries = folded(feed, begin, end)
+    entries = _folded(feed, begin, end)
     state, _, _ = await guarded(feed, lambda: anext(entries))
     async with contextlib.aclosing(entries):
         at_s = max(state.now_s if begin else feed.origin_s, since_s or 0.0)
@@ -72,6 +77,35 @@ async def drawn(
                 await asyncio.sleep(0)
         until_s = last_s if until_s is None or not goes_on else until_s
         yield piece + lines(trace.end(state, until_s)) + TAIL
+
+
+async def _folded(
+    feed: Feed, begin: int, end: int
+) -> AsyncGenerator[tuple[ClusterState, RawEntry | None, dict[str, Any]], None]:
+    """Give the state before an entry, then after each, up to before that of number `end`.
+
+    The state is the caller's alone, and goes on from one to the next.
+
+    Raises:
+        Unreadable: the log cannot be read so far any more.
+    """
+    mark = feed.index.mark_before(begin)
+    reachable(feed, begin - (feed.index.entries if mark is None else mark.place.number))
+    fold = await from_mark(feed.cell, mark)
+    await fold.go_on(feed.log, feed.end, until=begin)
+    state = fold.state
+    if state.number != begin:
+        raise Unreadable(f"it has no entry {state.number} any more")
+    yield state, None, {}
+    async with contextlib.aclosing(chained(feed, begin)) as entries:
+        async for entry in entries:
+            if entry.number >= end:
+                return
+            if entry.number >= begin:
+                decision = orjson.loads(entry.decision)
+                for _ in folding(state, entry, decision):
+                    await asyncio.sleep(0)
+                yield state, entry, decision
 
 
 async def packed(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
