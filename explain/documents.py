@@ -12,7 +12,8 @@ from explain.history import Kept, Line
 from explain.progress import Length, Speeds, length_of, outlook, speeds_of
 from explain.spans import Wait, waits
 from explain.story import Given, Reclaim
-from explain.voice import Voice, label
+from explain.voice import Voice
+from scheduler.policies.interface import Figure
 
 #: So many of the newest reasons are given.
 _REASONS = 10
@@ -20,21 +21,23 @@ _REASONS = 10
 
 @dataclass(frozen=True, slots=True)
 class FigureDocument:
-    """A figure that a decision used; its unit ends its name."""
+    """A figure that a decision used; its unit ends its name. `text`: with its unit, as people read."""
 
     name: str
     label: str
     value: float
     age_s: float
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
 class NeedDocument:
-    """What there was of something, and what there would have to be."""
+    """What there was of something, and what there would have to be; `text`: in words."""
 
     name: str
     have: float
     want: float
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +182,14 @@ def reason_document(given: Given, voice: Voice) -> ReasonDocument:
         reason.rule,
         voice.sentence(reason),
         reason.lost_to,
-        [FigureDocument(f.name, label(f.name), f.value, f.age_s) for f in reason.figures],
-        [NeedDocument(n.name, n.have, n.want) for n in reason.needs],
+        [_figure(figure, reason.rule, voice) for figure in reason.figures],
+        [NeedDocument(n.name, n.have, n.want, voice.need(n)) for n in reason.needs],
     )
+
+
+def _figure(figure: Figure, rule: str, voice: Voice) -> FigureDocument:
+    name, text, _ = voice.figure(figure, rule)
+    return FigureDocument(figure.name, name, figure.value, figure.age_s, text)
 
 
 def _reclaim(reclaim: Reclaim, voice: Voice) -> ReclaimDocument:

@@ -228,7 +228,7 @@ def short_why(job: Job) -> str:
     if job.why is None or job.state in TERMINAL:
         return ""
     rule, needs = str(job.why["rule"]), job.why["needs"]
-    said = SHORT.get(rule, rule)
+    said = SHORT.get(f"{rule} {job.why['verb']}") or SHORT.get(rule, rule)
     # A need named `gpus` is of a whole site: "7 of 22" would read as the job's own.
     if job.state is JobState.QUEUED and needs and "gpus" in needs[0][0] and needs[0][0] != "gpus":
         said += f", {needs[0][1]:.3g} of {needs[0][2]:.3g}"

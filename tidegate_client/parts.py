@@ -58,11 +58,14 @@ class Drain(Answered):
 
 
 class FigureDocument(Answered):
-    """A figure that a decision used; its unit ends its name."""
+    """A figure that a decision used; its unit ends its name. `text`: with its unit, as people
+    read.
+    """
 
     age_s: float
     label: str
     name: str
+    text: str
     value: float
 
 
@@ -204,10 +207,11 @@ class LogChunk(Answered):
 
 
 class NeedDocument(Answered):
-    """What there was of something, and what there would have to be."""
+    """What there was of something, and what there would have to be; `text`: in words."""
 
     have: float
     name: str
+    text: str
     want: float
 
 

@@ -114,7 +114,11 @@ def test_a_job_that_the_policy_moves_from_a_drained_node_says_so_whatever_the_po
     ):
         story.take(one)
     scaled = [line.detail for line in history(story) if line.what in ("scaled", "re-placed")]
-    assert scaled == ["2 → 2 GPUs; n0 is drained by ann", "2 → 2 GPUs", "2 → 1 GPUs"]
+    assert scaled == [
+        "2 GPUs of train (n1, n2); n0 is drained by ann",
+        "2 GPUs of train (n0, n1)",
+        "2 → 1 GPUs",
+    ]
 
 
 def test_a_job_whose_only_node_is_cordoned_says_so_and_how_that_ends() -> None:
