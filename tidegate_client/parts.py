@@ -59,8 +59,7 @@ class Drain(Answered):
 
 class FigureDocument(Answered):
     """A figure that a decision used; its unit ends its name. `text`: with its unit, as people
-    read.
-    """
+    read."""
 
     age_s: float
     label: str
