@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from explain.answer import Answer
-from explain.history import Kept, Line
+from explain.history import Line
 from explain.progress import Length, Speeds, length_of, outlook, speeds_of
 from explain.spans import Wait, waits
-from explain.story import Given, Reclaim
+from explain.story import Given, Kept, Reclaim
 from explain.voice import Voice
 from scheduler.policies.interface import Figure
 
@@ -21,7 +21,7 @@ _REASONS = 10
 
 @dataclass(frozen=True, slots=True)
 class FigureDocument:
-    """A figure that a decision used; its unit ends its name. `text`: with its unit, as people read."""
+    """A figure that a decision used, in the unit that ends its name; `text`: as people read it."""
 
     name: str
     label: str

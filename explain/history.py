@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from explain.story import Event, Story, failure
+from explain.story import Event, Story, failure, outputs_of
 from explain.voice import Tone
 
 
@@ -133,7 +133,9 @@ def _path(sizes: list[int]) -> str:
 
 def _where(event: Event, size: int) -> str:
     nodes = ", ".join(sorted(event.fields["allocation"]))
-    return f"{size} GPU{'s' if size != 1 else ''} of {event.fields['pool']} ({nodes})"
+    gpus = f"{size} GPU{'s' if size != 1 else ''}"
+    pool = event.fields.get("pool")  # of a start; it stays in one as its size or nodes change
+    return f"{gpus} on {nodes}" if pool is None else f"{gpus} of {pool} ({nodes})"
 
 
 def _line(event: Event, size: int) -> Line:
@@ -170,27 +172,6 @@ def _line(event: Event, size: int) -> Line:
     if kind == "CheckpointMissed":
         return Line(at_s, "checkpoint failed", str(fields["error"]), "bad", event)
     return Line(at_s, "refused", str(fields.get("reason", "")), "bad", event)
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """The outputs of a job, and where they are."""
-
-    uri: str
-    files: int
-    size_mib: int
-    left_out: str
-
-    def __str__(self) -> str:
-        """Say it in a few words."""
-        what = f"{self.files} file{'' if self.files == 1 else 's'}, {self.size_mib} MiB"
-        said = f"{what}, at {self.uri}" if self.files else "none"
-        return f"{said}; not kept: {self.left_out}" if self.left_out else said
-
-
-def outputs_of(fields: Mapping[str, Any]) -> Kept:
-    """Give the outputs that an event tells of."""
-    return Kept(fields["uri"], fields["files"], fields["size_mib"], fields["left_out"])
 
 
 def _asked(fields: Mapping[str, Any]) -> str:

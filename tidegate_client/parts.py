@@ -58,8 +58,7 @@ class Drain(Answered):
 
 
 class FigureDocument(Answered):
-    """A figure that a decision used; its unit ends its name. `text`: with its unit, as people
-    read."""
+    """A figure that a decision used, in the unit that ends its name; `text`: as people read it."""
 
     age_s: float
     label: str
@@ -117,6 +116,7 @@ class JobRow(Answered):
     migrations: int
     model: str
     needs_s: float | None = None
+    outputs: Kept | None = None
     pool: str | None = None
     position: int | None = None
     preemptions: int

@@ -1,6 +1,7 @@
 /** What a worker of a job writes, as its agent sends it while somebody reads. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, type Schemas } from "../api.ts";
+import { count, plural } from "../format.ts";
 import { may } from "../me.ts";
 import { Card } from "../parts.tsx";
 import { route } from "../route.ts";
@@ -45,12 +46,26 @@ export function Output(props: { id: string; why: Schemas["WhyDocument"]; row: Jo
           {why.output.agents.join(", ")}.
         </p>
       )}
+      {why.outputs !== null && (
+        <p class="text">
+          {why.outputs.files === 0 ? "No outputs were kept." : <Outputs of={why.outputs} />}
+          {why.outputs.left_out !== "" && ` Not kept: ${why.outputs.left_out}.`}
+        </p>
+      )}
       {!begun && <p class="quiet">It has not started yet.</p>}
       {begun && allowed && !follows && (
         <p class="quiet">The end of what its first worker writes, as its agent sends it while you read.</p>
       )}
       {follows && <Tail id={id} until_s={() => aWhile(why.now_s)} />}
     </Card>
+  );
+}
+
+function Outputs({ of }: { of: Schemas["Kept"] }) {
+  return (
+    <>
+      Its outputs, {plural(of.files, "file")} of {count(of.size_mib)} MiB together, are at <code>{of.uri}</code>.
+    </>
   );
 }
 
