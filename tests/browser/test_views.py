@@ -320,6 +320,14 @@ def test_a_phone_shows_why_and_keeps_the_moment_in_reach(window: Window) -> None
     assert why is not None
     assert why["width"] > 120
     assert why["x"] + why["width"] <= wide
+    for path, label in (("/decisions", "Decisions"), ("/audit", "What was asked for")):
+        window.open(path)
+        boxes = [one.bounding_box() for one in window.table(label).locator("th:visible").all()]
+        shown = [box for box in boxes if box is not None]
+        assert shown[-1]["x"] + shown[-1]["width"] > wide - 60, (
+            "columns that are hidden take no room"
+        )
+        assert min(box["width"] for box in shown) > 60
     scrubber = window.page.locator(".scrubber")
     for path in (f"/jobs?entry={PAST}", "/health"):
         window.open(path)
