@@ -10,7 +10,7 @@ from typing import Any
 from explain.answer import Answer
 from explain.history import Line
 from explain.progress import Length, Speeds, length_of, outlook, speeds_of
-from explain.spans import Wait, waits
+from explain.spans import Wait, ended, missed, missed_because, waits
 from explain.story import Given, Kept, Reclaim
 from explain.voice import Voice
 from scheduler.policies.interface import Figure
@@ -128,6 +128,8 @@ class WhyDocument:
     # What a gateway of an earlier release does not say:
     #: The newest values of what it reports of itself, such as its loss; None: it reports nothing.
     metrics: Mapping[str, float] | None = None
+    #: Of one that is over: when, how long it took, whether in time; and if it was late, why.
+    ended: Sequence[str] = ()
 
 
 def why_document(answer: Answer) -> WhyDocument:
@@ -169,7 +171,15 @@ def why_document(answer: Answer) -> WhyDocument:
         reasons=[reason_document(one, voice) for one in answer.story.reasons[-_REASONS:]],
         history=[_line(one, voice) for one in answer.lines],
         metrics=None if job is None else job.metrics,
+        ended=_ended(answer),
     )
+
+
+def _ended(answer: Answer) -> list[str]:
+    over = ended(answer)
+    said = [] if over is None else [f"{answer.state.capitalize()} {over}."]
+    because = missed_because(answer) if missed(answer) else None
+    return said if because is None else [*said, because]
 
 
 def reason_document(given: Given, voice: Voice) -> ReasonDocument:

@@ -165,6 +165,13 @@ def test_where_outputs_are_is_told_of_a_job_that_is_done() -> None:
     assert "outputs/1; not kept: x.csv" in plain_panel(answer, 200)
 
 
+def test_a_job_that_is_over_says_how_long_it_took_not_why_it_once_had_gpus() -> None:
+    told = finished()
+    (said,) = explained(reading_of(told), story_of(told, "done")).ended
+    assert said.startswith("Completed at ")
+    assert said.endswith(" after it was submitted.")
+
+
 def test_a_row_of_a_job_that_is_over_says_what_was_kept_of_it() -> None:
     told = finished(left_out="")
     done = told.state.jobs["done"]

@@ -20,8 +20,14 @@ export function Why({ of, row }: { of: WhyDocument; row: JobRow | null }) {
           {one}
         </p>
       ))}
-      {reason === null ? (
-        <p class="quiet">{ended(of.state) ? `It is ${of.state}.` : "No reason was recorded."}</p>
+      {of.ended.map((one) => (
+        <p key={one} class="text">
+          {one}
+        </p>
+      ))}
+      {reason === null || ended(of.state) ? (
+        // Why it once had GPUs is no answer to how it ended.
+        !ended(of.state) && <p class="quiet">No reason was recorded.</p>
       ) : (
         <>
           <p class="sentence text">{capital(reason.sentence)}.</p>
