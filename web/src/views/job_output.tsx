@@ -28,7 +28,8 @@ export function Output(props: { id: string; why: Schemas["WhyDocument"]; row: Jo
   const [follows, setFollows] = useState(false);
   const allowed = may("job.logs", row?.tenant);
   if (why.output === null && !allowed) return null;
-  const begun = row !== null && row.first_start_s !== null;
+  const simulated = why.spec["program"] == null;
+  const begun = !simulated && row !== null && row.first_start_s !== null;
   return (
     <Card
       title="What it writes"
@@ -52,7 +53,7 @@ export function Output(props: { id: string; why: Schemas["WhyDocument"]; row: Jo
           {why.outputs.left_out !== "" && ` Not kept: ${why.outputs.left_out}.`}
         </p>
       )}
-      {!begun && <p class="quiet">It has not started yet.</p>}
+      {!begun && <p class="quiet">{simulated ? "Its workers are simulated, and write nothing." : "It has not started yet."}</p>}
       {begun && allowed && !follows && (
         <p class="quiet">The end of what its first worker writes, as its agent sends it while you read.</p>
       )}
