@@ -129,7 +129,7 @@ class WhyDocument:
     #: The newest values of what it reports of itself, such as its loss; None: it reports nothing.
     metrics: Mapping[str, float] | None = None
     #: Of one that is over: when, how long it took, whether in time; and if it was late, why.
-    ended: Sequence[str] = ()
+    ended: Sequence[str] | None = None
 
 
 def why_document(answer: Answer) -> WhyDocument:
@@ -175,11 +175,12 @@ def why_document(answer: Answer) -> WhyDocument:
     )
 
 
-def _ended(answer: Answer) -> list[str]:
+def _ended(answer: Answer) -> list[str] | None:
     over = ended(answer)
-    said = [] if over is None else [f"{answer.state.capitalize()} {over}."]
+    if over is None:
+        return None
     because = missed_because(answer) if missed(answer) else None
-    return said if because is None else [*said, because]
+    return [f"{answer.state.capitalize()} {over}.", *([] if because is None else [because])]
 
 
 def reason_document(given: Given, voice: Voice) -> ReasonDocument:

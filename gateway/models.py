@@ -358,22 +358,15 @@ class JobFileBody(BaseModel):
 
     text: str = Field(description="JSON, if it begins with a brace; else YAML.")
     form: dict[str, Any] | None = Field(
-        default=None,
-        description="Fields that a form says, as a file may have them; they count before the "
-        "file's. With it the text may be empty, and the answer is a whole job.",
+        default=None, description="What a form says, as a file does, and before it: a whole job."
     )
 
 
 class JobFileAnswer(BaseModel):
     """What a job's file says, under the names that `job.submit` has."""
 
-    fields: dict[str, Any] = Field(
-        description="Those of `spec` that it says; others are missing. With a form: what need not "
-        "be said, too, as `tidegate submit` adds it."
-    )
-    deadline_after_s: float | None = Field(
-        description="Its `deadline`, in seconds from the moment of submission."
-    )
+    fields: dict[str, Any] = Field(description="Those of `spec` that it says; of a form, all.")
+    deadline_after_s: float | None = Field(description="Its `deadline`, counted from submission.")
 
 
 class RequestAnswer(BaseModel):

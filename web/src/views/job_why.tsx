@@ -20,7 +20,7 @@ export function Why({ of, row }: { of: WhyDocument; row: JobRow | null }) {
           {one}
         </p>
       ))}
-      {of.ended.map((one) => (
+      {(of.ended ?? []).map((one) => (
         <p key={one} class="text">
           {one}
         </p>
