@@ -1,7 +1,6 @@
 """What `tidegate submit` was asked for: words, a file or flags become one submission."""
 
 import hashlib
-import secrets
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,10 +19,6 @@ from schemas.parse import first_error
 
 #: What the name of a job's file ends in.
 ENDINGS = (".json", ".yaml", ".yml")
-#: The most that a field of sizes takes.
-GPUS_MAX = 65_536
-#: The model of a job that was given none: it has no kin to learn its length from.
-NO_MODEL = "unnamed"
 #: Which flag a field of the job comes from.
 FLAGS = {
     "job": "--job",
@@ -156,14 +151,6 @@ def _looks_like_json(path: Path) -> bool:
         return False
 
 
-def _guess(fields: dict[str, Any]) -> None:
-    """Fill in what is not said of a command: it is as fast as it has GPUs."""
-    most = fields.get("gpus_max", 1)
-    if "rates" not in fields and isinstance(most, int) and 0 < most <= GPUS_MAX:
-        sizes = [2**power for power in range(most.bit_length()) if 2**power < most]
-        fields["rates"] = [{"gpus": n, "samples_per_s": float(n)} for n in (*sizes, most)]
-
-
 def from_file(name: str) -> dict[str, Any]:
     """Read the fields that a file, or standard input (`-`), says; `deadline` as it is written."""
     try:
@@ -186,21 +173,17 @@ def sizes_of(text: str) -> tuple[int, int]:
     except ValueError as error:
         fail(f"--gpus: {error}")
     for size in sizes:
-        if not 1 <= size <= GPUS_MAX:
-            fail(f"--gpus: {size} is out of range; sizes go from 1 to {GPUS_MAX}.")
+        if not 1 <= size <= job_file.GPUS_MAX:
+            fail(f"--gpus: {size} is out of range; sizes go from 1 to {job_file.GPUS_MAX}.")
     return sizes
 
 
 def rates_of(text: str) -> list[dict[str, float]]:
     """Read how fast it is at some sizes: `1=120,2=220`."""
-    points = []
-    for part in text.split(","):
-        size, _, rate = part.partition("=")
-        try:
-            points.append({"gpus": job_file.count_of(size.strip()), "samples_per_s": float(rate)})
-        except ValueError:
-            fail(f"--rate: {part!r} is no rate; write GPUs=samples per second, as in 1=120,2=220.")
-    return sorted(points, key=lambda point: point["gpus"])
+    try:
+        return job_file.rates_of(text)
+    except ValueError as error:
+        fail(f"--rate: {error}")
 
 
 def deadline_s_of(text: str, where: str) -> float:
@@ -213,23 +196,19 @@ def deadline_s_of(text: str, where: str) -> float:
 
 def complete(fields: dict[str, Any], key: str | None = None) -> None:
     """Add what need not be said; with a key, the same each time."""
-    made = secrets.token_bytes(4) if key is None else hashlib.sha256(key.encode()).digest()
-    fields.setdefault("job", f"job-{made[:4].hex()}")
+    if key is not None:
+        fields.setdefault("job", f"job-{hashlib.sha256(key.encode()).hexdigest()[:8]}")
     fields.setdefault("tenant", "operator")
-    fields.setdefault("model", NO_MODEL)
-    fields.setdefault("samples_per_step", 1.0)
-    if "program" in fields:
-        _guess(fields)
-    rates = fields.get("rates")
-    if isinstance(rates, list) and rates and all(isinstance(point, dict) for point in rates):
-        fields.setdefault("gpus_min", rates[0].get("gpus"))
-        fields.setdefault("gpus_max", rates[-1].get("gpus"))
+    job_file.complete(fields)
 
 
 def checked(fields: dict[str, Any], *, has_file: bool) -> JobSubmitted:
     """Make the submission, or say which flag or field is wrong."""
     if "rates" not in fields:
-        fail(f"{FLAGS['rates']} is missing; give it, or a JSON file with 'rates'.")
+        fail(
+            "Nothing says what runs: give a command after --, or a job's file; of a job that is "
+            "only simulated, --rate says how fast it is."
+        )
     try:
         return JobSubmitted.model_validate(fields)
     except ValidationError as error:

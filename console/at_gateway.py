@@ -247,7 +247,8 @@ def told(context: str) -> Iterator[None]:
 def _end(context: str, error: Exception) -> NoReturn:
     from tidegate_client import NoGateway, NotAllowed, NotKnown, Refused
 
-    said = str(error).rstrip(".")
+    # A context that is not there names itself.
+    said = str(error).rstrip(".").removeprefix(f"{context}: ")
     if isinstance(error, Refused):
         fail(f"{_refusal(error).replace(': args.', ': ', 1)}.", code=1)
     if isinstance(error, NotKnown):

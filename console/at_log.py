@@ -26,7 +26,7 @@ from explain.reading import (
     entries,
     pieces_for,
     read_curves,
-    read_failures,
+    read_ends,
     read_measured,
     read_story,
 )
@@ -42,7 +42,7 @@ from explain.rows import (
     nodes_table,
 )
 from explain.spans import Stay, stays_of
-from explain.story import Story
+from explain.story import End, Ends, Story
 from explain.turns import positions
 from scheduler.core.trial import refused
 from schemas.journal import JournalEntry
@@ -110,13 +110,13 @@ class LogSource:
     def jobs(self, state: str | None, *, every: bool, turns: bool = False) -> Seen[Jobs]:
         reading = self.reading
         found = jobs_of(reading, state, every=every)
-        failed = {job.id for job in found if job.state == "failed"}
-        failures: dict[str, str] = {}
-        if failed:  # it is a pass over the journal, which most questions do without
+        over = {job.id for job in found if Ends.tells_of(job)}
+        ends: dict[str, End] = {}
+        if over:  # it is a pass over the journal, which most questions do without
             end = reading.state.number
-            failures = self._ask(lambda bus: read_failures(bus, reading.cell, failed, end))
+            ends = self._ask(lambda bus: read_ends(bus, reading.cell, over, end))
         places = positions(reading.state) if turns else {}
-        return self._seen(jobs_table(reading, found, failures, places))
+        return self._seen(jobs_table(reading, found, ends, places))
 
     def job(self, name: str) -> JobRow | None:
         known = self.reading.state.jobs.get(name)

@@ -17,8 +17,8 @@ _COLUMNS: Columns = {
     "workload": LEFT,
     "jobs": RIGHT,
     "JCT s": RIGHT,
-    "p50": RIGHT,
-    "p99": RIGHT,
+    "p50 s": RIGHT,
+    "p99 s": RIGHT,
     "queued s": RIGHT,
     "span h": RIGHT,
     "on time": RIGHT,
@@ -34,10 +34,10 @@ _COLUMNS: Columns = {
 }
 _LOANS = ("lent h", "short")  #: Columns of runs with inference servers.
 _FAILURES = ("again h",)  #: Columns of runs in which nodes fail.
-_DROP = ("p50", "max ms", "used", "span h", "p99 ms", "restarts", "p99")
+_DROP = ("p50 s", "max ms", "used", "span h", "p99 ms", "restarts", "p99 s")
 _LEGEND = (
-    "JCT: mean completion time of jobs that ended; p50, p99: their median and 99th percentile. "
-    "queued: mean time to the first start. ms: time of a decision."
+    "JCT: mean completion time of jobs that ended; p50, p99: the median and the 99th percentile. "
+    "queued: mean time to the first start. ms: mean time of a decision."
 )
 _FIFO_LEGEND = " fifo gives each job the size that it asks for."
 _LOANS_LEGEND = (

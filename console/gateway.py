@@ -160,6 +160,8 @@ def token(
         fail(f"--expires: {expires!r} is no length of time; write 12h or 90d")
     hours = int(found[1]) * (24 if found[2] == "d" else 1)
     ends = datetime.fromtimestamp(int(SystemClock().now_s()) + hours * 3600, UTC)
+    if role == "tenant" and tenant is None:
+        fail("--tenant is missing: a robot whose role is tenant acts for one; add --tenant NAME")
     secret, digest = new_token()
     try:
         RobotSection.model_validate(

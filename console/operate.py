@@ -6,7 +6,6 @@ from typing import Annotated, Any
 import typer
 
 from console.asked import (
-    NO_MODEL,
     checked,
     complete,
     deadline_s_of,
@@ -21,6 +20,7 @@ from console.asked import (
 from console.forms import asks, moves
 from console.output import fail
 from console.source import Source, Wish
+from explain.job_file import NO_MODEL
 from explain.moments import duration
 from scheduler.core.transitions import TERMINAL
 from schemas.events import JobCancelled, JobSubmitted

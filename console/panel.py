@@ -15,7 +15,7 @@ from explain.history import Line
 from explain.metrics import in_words
 from explain.moments import day_clock, duration
 from explain.progress import ending, length_line, percent, share_done, speeds_of
-from explain.spans import because, longest, missed, missed_because
+from explain.spans import because, ended, longest, missed, missed_because
 from explain.story import Event, Given, Reclaim
 from explain.voice import Tone, Voice, done, joined
 from scheduler.core.state import Job, Lender
@@ -120,16 +120,9 @@ def _doing(answer: Answer) -> str:
     job = answer.job
     since = f"since {day_clock(answer.since_s, answer.reading.origin_s)}"
     for_s = f"for {duration(answer.now_s - answer.since_s)}"
-    if job is None or job.state in TERMINAL:
-        accepted = answer.story.last("JobAccepted")
-        text = f"at {day_clock(answer.since_s, answer.reading.origin_s)}"
-        if accepted is not None:
-            text += f", {duration(answer.since_s - accepted.at_s)} after it was submitted"
-        deadline_s = answer.spec.get("deadline_s")
-        if deadline_s is not None and answer.state == "completed":
-            spare_s = deadline_s - answer.since_s
-            text += f"; deadline {'met' if spare_s >= 0 else 'missed'} by {duration(abs(spare_s))}"
-        return text
+    over = ended(answer)
+    if job is None or over is not None:
+        return over or ""
     where = f"{_gpus(job.size)} of {job.pool} ({', '.join(sorted(job.allocation))})"
     if job.state is JobState.QUEUED:
         if job.target is not None:

@@ -117,8 +117,8 @@ def _gpus(tenant: str, text: str) -> tuple[int, int]:
     """Read `N` or `LEAST..N`."""
     try:
         least, most = read(tenant, text if ".." in text else f"..{text}")
-    except ValueError as error:
-        fail(f"--gpus: {error}.")
+    except ValueError:
+        fail(f"--gpus: {text!r} is no quota; write 32, or 16..32 with 16 of them guaranteed.")
     if most == NO_LIMIT:
         fail(f"--gpus: {text!r} names no most; write 32 or 16..32.")
     return least, most

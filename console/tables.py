@@ -157,8 +157,16 @@ def _cells(job: JobRow) -> list[Text | str]:
         f"{'~' if guess else ''}{percent(job.progress)}",
         duration(job.waited_s),
         _slack(job.slack_s),
-        Text(job.why_in_short, "red" if job.state == JobState.FAILED else "dim"),
+        _short(job),
     ]
+
+
+def _short(job: JobRow) -> Text:
+    """Say in short why it is as it is; of one that is over also what was kept of it."""
+    said = Text(job.why_in_short, "red" if job.state == JobState.FAILED else "dim")
+    if job.outputs is not None and job.outputs.files:
+        said.append(f"{'; ' if said else ''}outputs: {job.outputs}", "default")
+    return said
 
 
 def _job_state(job: JobRow) -> Text:

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from explain.history import Kept, Line, history, outputs_of
+from explain.history import Line, history
 from explain.moments import day_clock, duration, is_demo, is_simulated
 from explain.standing import standing_of
-from explain.story import Event, Given, Reclaim, Story
+from explain.story import Event, Given, Kept, Reclaim, Story, outputs_of
 from scheduler.core.state import ClusterState, Job
 from scheduler.core.transitions import JobState
 from scheduler.policies.interface import Reason

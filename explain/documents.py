@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from explain.answer import Answer
-from explain.history import Kept, Line
+from explain.history import Line
 from explain.progress import Length, Speeds, length_of, outlook, speeds_of
-from explain.spans import Wait, waits
-from explain.story import Given, Reclaim
-from explain.voice import Voice, label
+from explain.spans import Wait, ended, missed, missed_because, waits
+from explain.story import Given, Kept, Reclaim
+from explain.voice import Voice
+from scheduler.policies.interface import Figure
 
 #: So many of the newest reasons are given.
 _REASONS = 10
@@ -20,21 +21,23 @@ _REASONS = 10
 
 @dataclass(frozen=True, slots=True)
 class FigureDocument:
-    """A figure that a decision used; its unit ends its name."""
+    """A figure that a decision used, in the unit that ends its name; `text`: as people read it."""
 
     name: str
     label: str
     value: float
     age_s: float
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
 class NeedDocument:
-    """What there was of something, and what there would have to be."""
+    """What there was of something, and what there would have to be; `text`: in words."""
 
     name: str
     have: float
     want: float
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,8 @@ class WhyDocument:
     # What a gateway of an earlier release does not say:
     #: The newest values of what it reports of itself, such as its loss; None: it reports nothing.
     metrics: Mapping[str, float] | None = None
+    #: Of one that is over: when, how long it took, whether in time; and if it was late, why.
+    ended: Sequence[str] | None = None
 
 
 def why_document(answer: Answer) -> WhyDocument:
@@ -166,7 +171,16 @@ def why_document(answer: Answer) -> WhyDocument:
         reasons=[reason_document(one, voice) for one in answer.story.reasons[-_REASONS:]],
         history=[_line(one, voice) for one in answer.lines],
         metrics=None if job is None else job.metrics,
+        ended=_ended(answer),
     )
+
+
+def _ended(answer: Answer) -> list[str] | None:
+    over = ended(answer)
+    if over is None:
+        return None
+    because = missed_because(answer) if missed(answer) else None
+    return [f"{answer.state.capitalize()} {over}.", *([] if because is None else [because])]
 
 
 def reason_document(given: Given, voice: Voice) -> ReasonDocument:
@@ -179,9 +193,14 @@ def reason_document(given: Given, voice: Voice) -> ReasonDocument:
         reason.rule,
         voice.sentence(reason),
         reason.lost_to,
-        [FigureDocument(f.name, label(f.name), f.value, f.age_s) for f in reason.figures],
-        [NeedDocument(n.name, n.have, n.want) for n in reason.needs],
+        [_figure(figure, reason.rule, voice) for figure in reason.figures],
+        [NeedDocument(n.name, n.have, n.want, voice.need(n)) for n in reason.needs],
     )
+
+
+def _figure(figure: Figure, rule: str, voice: Voice) -> FigureDocument:
+    name, text, _ = voice.figure(figure, rule)
+    return FigureDocument(figure.name, name, figure.value, figure.age_s, text)
 
 
 def _reclaim(reclaim: Reclaim, voice: Voice) -> ReclaimDocument:

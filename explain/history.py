@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from explain.story import Event, Story, failure
+from explain.story import Event, Story, failure, outputs_of
 from explain.voice import Tone
 
 
@@ -43,9 +43,10 @@ def history(story: Story) -> list[Line]:
                 continue
             if len(sizes) > 2 and event.reason and event.reason.rule in _EBB:
                 event = replace(event, reason=None)
-            path = " → ".join(map(str, sizes)) if len(sizes) < 7 else _shortened(sizes)
-            what = "scaled" if sizes[-1] != sizes[0] or len(sizes) > 2 else "re-placed"
-            lines.append(Line(event.at_s, what, f"{path} GPUs{_for(event)}", "change", event))
+            what, detail = "scaled", f"{_path(sizes)} GPUs"
+            if sizes[0] == sizes[-1] and len(sizes) <= 2:
+                what, detail = "re-placed", _where(event, size)
+            lines.append(Line(event.at_s, what, f"{detail}{_for(event)}", "change", event))
             sizes = [size]
             continue
         lines.append(_line(event, size))
@@ -121,11 +122,20 @@ def _with_next(items: list[Event]) -> Iterator[tuple[Event, Event | None]]:
     return zip(items, [*items[1:], None], strict=True)
 
 
-def _shortened(sizes: list[int]) -> str:
+def _path(sizes: list[int]) -> str:
+    if len(sizes) < 7:
+        return " → ".join(map(str, sizes))
     return (
         f"{sizes[0]} → {sizes[1]} → … → {sizes[-2]} → {sizes[-1]} "
         f"({len(sizes) - 1} changes, {min(sizes)} to {max(sizes)})"
     )
+
+
+def _where(event: Event, size: int) -> str:
+    nodes = ", ".join(sorted(event.fields["allocation"]))
+    gpus = f"{size} GPU{'s' if size != 1 else ''}"
+    pool = event.fields.get("pool")  # of a start; it stays in one as its size or nodes change
+    return f"{gpus} on {nodes}" if pool is None else f"{gpus} of {pool} ({nodes})"
 
 
 def _line(event: Event, size: int) -> Line:
@@ -133,11 +143,8 @@ def _line(event: Event, size: int) -> Line:
     if kind == "JobAccepted":
         return Line(at_s, "submitted", f"by {fields['spec']['tenant']}", "quiet", event)
     if kind == "GangStarting":
-        nodes = ", ".join(sorted(fields["allocation"]))
         step = f", from step {fields['step']:,}" if fields["step"] else ""
-        gpus = f"{size} GPU{'s' if size != 1 else ''}"
-        detail = f"on {gpus} of {fields['pool']} ({nodes}){step}"
-        return Line(at_s, "started", detail, "good", event)
+        return Line(at_s, "started", f"on {_where(event, size)}{step}", "good", event)
     if kind in _LEAVING:
         said = failure(str(fields["reason"]), str(fields.get("detail", "")))
         return Line(at_s, "told to leave", said, "bad", event)
@@ -165,27 +172,6 @@ def _line(event: Event, size: int) -> Line:
     if kind == "CheckpointMissed":
         return Line(at_s, "checkpoint failed", str(fields["error"]), "bad", event)
     return Line(at_s, "refused", str(fields.get("reason", "")), "bad", event)
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """The outputs of a job, and where they are."""
-
-    uri: str
-    files: int
-    size_mib: int
-    left_out: str
-
-    def __str__(self) -> str:
-        """Say it in a few words."""
-        what = f"{self.files} file{'' if self.files == 1 else 's'}, {self.size_mib} MiB"
-        said = f"{what}, at {self.uri}" if self.files else "none"
-        return f"{said}; not kept: {self.left_out}" if self.left_out else said
-
-
-def outputs_of(fields: Mapping[str, Any]) -> Kept:
-    """Give the outputs that an event tells of."""
-    return Kept(fields["uri"], fields["files"], fields["size_mib"], fields["left_out"])
 
 
 def _asked(fields: Mapping[str, Any]) -> str:

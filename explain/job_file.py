@@ -1,10 +1,11 @@
 """The file of a job, JSON or YAML: fields as `JobSubmitted` has them, and short ways to say some.
 
-`sizes` is gpus_min and gpus_max; `command`, `environment`, `workdir`, `code`, `code_sha256` and
-`outputs` are parts of the program; `deadline` counts from now.
+`sizes` is gpus_min and gpus_max, and `rates` may be `1=120,2=220`; `command`, `environment`,
+`workdir`, `code`, `code_sha256` and `outputs` are parts of the program; `deadline` counts from now.
 """
 
 import difflib
+import secrets
 from collections.abc import Hashable
 from typing import Any
 
@@ -23,6 +24,12 @@ _AS_THEY_ARE = ("workdir", "code", "code_sha256", "outputs")
 _SHORT = ("sizes", "deadline", "command", "environment", *_AS_THEY_ARE)
 
 
+#: The most that a field of sizes takes.
+GPUS_MAX = 65_536
+#: The model of a job that was given none: it has no kin to learn its length from.
+NO_MODEL = "unnamed"
+
+
 class WrongFile(ValueError):
     """What is wrong with a job's file, as a sentence that may follow its name."""
 
@@ -34,7 +41,15 @@ def read(value: bytes, *, is_yaml: bool) -> dict[str, Any]:
         WrongFile: It cannot be read, or says what no job has. What it leaves out, and whether its
             values are good, is not looked at.
     """
-    raw = _yaml(value) if is_yaml else _json(value)
+    return fields_of(_yaml(value) if is_yaml else _json(value))
+
+
+def fields_of(raw: dict[str, Any]) -> dict[str, Any]:
+    """Give fields under their full names, as `read` does.
+
+    Raises:
+        WrongFile: They say what no job has.
+    """
     ours, theirs = JobSubmitted.model_fields.keys(), Program.model_fields.keys()
     program = raw.get("program")
     inner = {str(key) for key in program} if isinstance(program, dict) else set()
@@ -45,6 +60,36 @@ def read(value: bytes, *, is_yaml: bool) -> dict[str, Any]:
     if unknown:
         raise _unknown(unknown[0], [*ours, *_SHORT, *(f"program.{key}" for key in theirs)])
     return _spelled_out(raw)
+
+
+def laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Give the fields of both; where both say something, the one above counts.
+
+    Raises:
+        WrongFile: Something is said of a program, and not what it runs.
+    """
+    fields = below | above
+    if "program" in fields:
+        fields["program"] = below.get("program", {}) | above.get("program", {})
+        if "argv" not in fields["program"]:
+            raise WrongFile("command: is missing; it is what the workers run.")
+    return fields
+
+
+def complete(fields: dict[str, Any]) -> None:
+    """Add what need not be said: a command is taken to be as fast as it has GPUs."""
+    fields.setdefault("job", f"job-{secrets.token_hex(4)}")
+    fields.setdefault("model", NO_MODEL)
+    fields.setdefault("samples_per_step", 1.0)
+    most = fields.get("gpus_max", fields.get("gpus_min", 1))
+    guessed = "program" in fields and "rates" not in fields
+    if guessed and isinstance(most, int) and 0 < most <= GPUS_MAX:
+        sizes = [2**power for power in range(most.bit_length()) if 2**power < most]
+        fields["rates"] = [{"gpus": n, "samples_per_s": float(n)} for n in (*sizes, most)]
+    rates = fields.get("rates")
+    if isinstance(rates, list) and rates and all(isinstance(point, dict) for point in rates):
+        fields.setdefault("gpus_min", rates[0].get("gpus"))
+        fields.setdefault("gpus_max", rates[-1].get("gpus"))
 
 
 def check_values(fields: dict[str, Any]) -> None:
@@ -87,6 +132,24 @@ def sizes_of(text: str) -> tuple[int, int]:
         raise ValueError(
             f"{shown(text)} is no size; write 4, or 1..8 for any size from 1 to 8."
         ) from None
+
+
+def rates_of(text: str) -> list[dict[str, float]]:
+    """Read how fast it is at some sizes: `1=120,2=220`.
+
+    Raises:
+        ValueError: That says it of none.
+    """
+    points = []
+    for part in text.split(","):
+        size, _, rate = part.partition("=")
+        try:
+            points.append({"gpus": count_of(size.strip()), "samples_per_s": float(rate)})
+        except ValueError:
+            raise ValueError(
+                f"{shown(part)} is no rate; write GPUs=samples per second, as in 1=120,2=220."
+            ) from None
+    return sorted(points, key=lambda point: point["gpus"])
 
 
 def count_of(text: str) -> int:
@@ -178,6 +241,11 @@ def _spelled_out(raw: dict[str, Any]) -> dict[str, Any]:
         except ValueError as error:
             raise WrongFile(f"sizes: {error}") from None
         fields["gpus_min"], fields["gpus_max"] = sizes
+    if isinstance(raw.get("rates"), str):
+        try:
+            fields["rates"] = rates_of(raw["rates"])
+        except ValueError as error:
+            raise WrongFile(f"rates: {error}") from None
     if "deadline" in raw:
         _once(raw, "deadline", "deadline_s")
         fields["deadline"] = _text("deadline", raw["deadline"])

@@ -6,7 +6,7 @@ A sentence may hold parts in brackets; such a part is said only if all its figur
 
 from collections.abc import Mapping
 
-from explain.policy_phrases import POLICY_PHRASES, VERB_PHRASES
+from explain.policy_phrases import POLICY_PHRASES, VERB_PHRASES, VERB_SHORT
 
 _CHEAPEST = "[{lost_to} is forecast to need {forecast_gpus}; ]this node costs least to empty"
 
@@ -17,7 +17,7 @@ PHRASES: Mapping[str, str] = {
         "no pool that it may use has enough GPUs for its smallest size"
         "[: the most that one could give is {have:gpus_above_base} of {want:gpus_above_base} GPUs]"
         "[: the most that one has free is {have:free_gpus} of {want:free_gpus} GPUs]"
-        "[; {lost_to} hold most of what cannot be taken]"
+        "[; most of what cannot be taken is held by {lost_to}]"
     ),
     "gang.backfill": (
         "it would fit, but starting it now would delay [{lost_to}, ]a gang ahead of it"
@@ -39,7 +39,7 @@ PHRASES: Mapping[str, str] = {
         "[: its jobs may hold {have:quota_gpus} GPUs together, and with it that would be "
         "{want:quota_gpus}]"
         "[: {have:quota_jobs} of its jobs may hold GPUs at once, and it would be one more]"
-        "[; {lost_to} hold most]"
+        "[; most are held by {lost_to}]"
     ),
     "plan.refused": (
         "the[ {gpus}] GPUs planned for it cannot be had[, they stay with {lost_to}]; "
@@ -116,7 +116,7 @@ PHRASES: Mapping[str, str] = {
     **VERB_PHRASES,
 }
 
-#: By rule, what fits into a column of a table.
+#: By rule, or by `rule verb`, what fits into a column of a table.
 SHORT: Mapping[str, str] = {
     "gang.capacity": "too few GPUs free",
     "gang.backfill": "would delay another",
@@ -157,4 +157,5 @@ SHORT: Mapping[str, str] = {
     "gang.start_timeout": "did not come up",
     "node.pool_changed": "changed its pool",
     **{rule: short for rule, (_, short) in POLICY_PHRASES.items()},
+    **VERB_SHORT,
 }

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 _SURPLUS = ("the GPUs that no deadline needs help it most", "gain of the next GPU")
 _WORTH = "[: {worth_per_gpu} a GPU, where the price is {price_per_gpu}]"
-_MOST = "[; {lost_to} hold most]"
+_MOST = "[; most are held by {lost_to}]"
 _LIMIT = "[; its tenant's limit would have to be {want:quota_gpus}, not {have:quota_gpus}]"
 _ROOM = "[: it ends at {planned_end_s}, due at {deadline_s}]"
 
@@ -71,8 +71,15 @@ POLICY_PHRASES: Mapping[str, tuple[str, str]] = {
     "sia.goodput": ("the sum of goodputs is best so", "best goodputs"),
 }
 
+#: `rule verb` -> what fits into a column, where a verb needs its own.
+VERB_SHORT: Mapping[str, str] = {"market.price waits": "no edge server has room"}
+
 #: `rule verb` -> sentence, where a verb needs its own.
 VERB_PHRASES: Mapping[str, str] = {
+    # A gang at the edge has one server; whoever finds none with room waits.
+    "market.price waits": (
+        "the edge servers that it would get have enough GPUs free together, but none of them alone"
+    ),
     "market.price scales_in": (
         f"others make more of the GPUs that it gives up[: {{lost_per_gpu}} a GPU, where the price "
         f"is {{price_per_gpu}}][; it would keep its size if there were {{want:gpus}} GPUs there, "

@@ -10,7 +10,7 @@ from bus.contract import Bus, Record, Unreadable
 from explain.answer import Reading
 from explain.measured import Heard, Measured
 from explain.metrics import WANTED, Curves, curves_of, samples_in
-from explain.story import Failures, Story
+from explain.story import End, Ends, Story
 from scheduler.journal import recover
 from schemas.codec import decode_event
 from schemas.events import NodeMeasured
@@ -83,16 +83,16 @@ async def read_story(bus: Bus, cell: str, job: str, end: int) -> Story:
     return story
 
 
-async def read_failures(bus: Bus, cell: str, jobs: Collection[str], end: int) -> dict[str, str]:
-    """Read why some jobs failed for good, before its cell's entry of number `end`.
+async def read_ends(bus: Bus, cell: str, jobs: Collection[str], end: int) -> dict[str, End]:
+    """Read how some jobs ended, before its cell's entry of number `end`.
 
     Raises:
         Unreadable: an entry that may concern them cannot be read.
     """
-    failures = Failures(jobs)
-    async for entry in entries(bus, cell, failures.wanted, end):
-        failures.take(entry)
-    return failures.found
+    ends = Ends(jobs)
+    async for entry in entries(bus, cell, ends.wanted, end):
+        ends.take(entry)
+    return ends.found
 
 
 async def read_curves(bus: Bus, cell: str, job: str, end: int) -> Curves:

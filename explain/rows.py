@@ -11,6 +11,7 @@ from explain.answer import Reading
 from explain.measured import Measured
 from explain.phrases import SHORT
 from explain.progress import Length, length_of, outlook, share_done
+from explain.story import End, Kept
 from explain.voice import Voice, reason_from
 from scheduler.core.freezes import freeze_of
 from scheduler.core.standing import Cordon, Drain, Freeze, Hold, Recall, SetSize
@@ -61,6 +62,8 @@ class JobRow:
     position: int | None = None
     #: The newest values of what it reports of itself, such as its loss; None: it reports nothing.
     metrics: Mapping[str, float] | None = None
+    #: Of one that is over, what was kept of what it leaves behind, and where.
+    outputs: Kept | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +159,7 @@ def jobs_of(reading: Reading, state: str | None, *, every: bool) -> list[Job]:
 def jobs_table(
     reading: Reading,
     jobs: Sequence[Job],
-    failures: Mapping[str, str],
+    ends: Mapping[str, End],
     positions: Mapping[str, int] | None = None,
 ) -> Jobs:
     """Give jobs as rows.
@@ -164,16 +167,14 @@ def jobs_table(
     Args:
         reading: Whose jobs they are.
         jobs: Which.
-        failures: Of some, why they failed for good.
+        ends: Of some that are over, what the journal says of that.
         positions: Of some that wait, when their turn comes.
     """
-    rows = [_job_row(job, reading, failures, positions or {}) for job in jobs]
+    rows = [_job_row(job, reading, ends.get(job.id, End()), positions or {}) for job in jobs]
     return Jobs(reading.state.now_s, reading.origin_s, rows)
 
 
-def _job_row(
-    job: Job, reading: Reading, failures: Mapping[str, str], positions: Mapping[str, int]
-) -> JobRow:
+def _job_row(job: Job, reading: Reading, end: End, positions: Mapping[str, int]) -> JobRow:
     now_s = reading.state.now_s
     ahead = outlook(job, now_s)
     return JobRow(
@@ -209,15 +210,14 @@ def _job_row(
         hold=reading.state.standing.holds.get(job.id),
         set_size=reading.state.standing.sizes.get(job.id),
         why=job.why,
-        why_in_words=_why(job, Voice(reading.origin_s), failures) or None,
-        why_in_short=failures.get(job.id) or short_why(job),
+        why_in_words=end.failure or _why(job, Voice(reading.origin_s)) or None,
+        why_in_short=end.failure or short_why(job),
         waited_s=waited_s(job, now_s),
+        outputs=end.outputs,
     )
 
 
-def _why(job: Job, voice: Voice, failures: Mapping[str, str]) -> str:
-    if job.id in failures:
-        return failures[job.id]
+def _why(job: Job, voice: Voice) -> str:
     if job.why is None or job.state in TERMINAL:
         return ""
     return voice.sentence(reason_from(job.why))
@@ -228,7 +228,7 @@ def short_why(job: Job) -> str:
     if job.why is None or job.state in TERMINAL:
         return ""
     rule, needs = str(job.why["rule"]), job.why["needs"]
-    said = SHORT.get(rule, rule)
+    said = SHORT.get(f"{rule} {job.why['verb']}") or SHORT.get(rule, rule)
     # A need named `gpus` is of a whole site: "7 of 22" would read as the job's own.
     if job.state is JobState.QUEUED and needs and "gpus" in needs[0][0] and needs[0][0] != "gpus":
         said += f", {needs[0][1]:.3g} of {needs[0][2]:.3g}"

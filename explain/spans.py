@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from explain.answer import Answer
-from explain.moments import duration
+from explain.moments import day_clock, duration
 from explain.story import Given, Story
 from explain.voice import Voice, joined
+from scheduler.core.transitions import TERMINAL
 from scheduler.policies.interface import Reason
 
 #: The longest waits that are shown; what is shorter than a minute explains nothing.
@@ -77,6 +78,21 @@ def missed(answer: Answer) -> bool:
     """Tell whether the job was completed after its deadline."""
     deadline_s = answer.spec.get("deadline_s")
     return answer.state == "completed" and deadline_s is not None and deadline_s < answer.since_s
+
+
+def ended(answer: Answer) -> str | None:
+    """Say when a job ended, how long it took, and whether that was in time; None: it goes on."""
+    if answer.job is not None and answer.job.state not in TERMINAL:
+        return None
+    accepted = answer.story.last("JobAccepted")
+    said = f"at {day_clock(answer.since_s, answer.reading.origin_s)}"
+    if accepted is not None:
+        said += f", {duration(answer.since_s - accepted.at_s)} after it was submitted"
+    deadline_s = answer.spec.get("deadline_s")
+    if deadline_s is not None and answer.state == "completed":
+        spare_s = deadline_s - answer.since_s
+        said += f"; deadline {'met' if spare_s >= 0 else 'missed'} by {duration(abs(spare_s))}"
+    return said
 
 
 def missed_because(answer: Answer) -> str | None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from explain.voice import reason_from
+from scheduler.core.state import Job
+from scheduler.core.transitions import TERMINAL, JobState
 from scheduler.policies.interface import Reason
 from schemas.journal import JournalEntry
 
@@ -199,17 +201,52 @@ class Story:
             self._allocation = {}
 
 
-class Failures:
-    """Why some jobs failed for good, as their agents said it: the state does not have it."""
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The outputs of a job, and where they are."""
+
+    uri: str
+    files: int
+    size_mib: int
+    left_out: str
+
+    def __str__(self) -> str:
+        """Say it in a few words."""
+        what = f"{self.files} file{'' if self.files == 1 else 's'}, {self.size_mib} MiB"
+        said = f"{what}, at {self.uri}" if self.files else "none"
+        return f"{said}; not kept: {self.left_out}" if self.left_out else said
+
+
+def outputs_of(fields: Mapping[str, Any]) -> Kept:
+    """Give the outputs that an event tells of."""
+    return Kept(fields["uri"], fields["files"], fields["size_mib"], fields["left_out"])
+
+
+@dataclass(slots=True)
+class End:
+    """What the journal alone says of a job that is over."""
+
+    failure: str | None = None  #: Why it failed for good, in words.
+    outputs: Kept | None = None
+
+
+class Ends:
+    """How some jobs ended, as their agents said it: the state does not have it."""
 
     #: An entry that it needs holds one of these, as bytes.
-    wanted = (b'"GangStarting"', b'"GangStopping"', b'"JobFailed"')
+    wanted = (b'"GangStarting"', b'"GangStopping"', b'"JobFailed"', b'"OutputsKept"')
 
     def __init__(self, jobs: Collection[str]) -> None:
         """Look for these jobs."""
         self._jobs = jobs
         self._ends: dict[str, str] = {}  #: By job: how its last gang ended.
-        self.found: dict[str, str] = {}  #: By job, in words.
+        self.found: dict[str, End] = {}  #: By job, if there is something to tell.
+
+    @staticmethod
+    def tells_of(job: Job) -> bool:
+        """Say whether there may be anything to tell of a job: most need no look at the journal."""
+        has_outputs = job.program is not None and bool(job.program.get("outputs"))
+        return job.state is JobState.FAILED or (has_outputs and job.state in TERMINAL)
 
     def take(self, entry: JournalEntry) -> None:
         """Go on with an entry of the journal."""
@@ -223,7 +260,10 @@ class Failures:
                 # What follows the first word of a gang's end says less.
                 self._ends[job] = self._ends.get(job) or fields.get("detail", "")
             elif kind == "JobFailed":
-                self.found[job] = failure(fields["reason"], self._ends.get(job, ""))
+                said = failure(fields["reason"], self._ends.get(job, ""))
+                self.found.setdefault(job, End()).failure = said
+            elif kind == "OutputsKept":
+                self.found.setdefault(job, End()).outputs = outputs_of(fields)
 
 
 def failure(reason: str, detail: str) -> str:

@@ -164,6 +164,10 @@ class Voice:
             for f in reason.figures
             if f.name != "headroom_gpus" or f.value > 0  # an edge node keeps none
         }
+        if reason.rule == "market.outbid" and _pays(reason):
+            # Prices are searched in a few rounds: who is outbid may be worth a little more than the
+            # price that was found last, and to say so would read as if it were not outbid.
+            del said["price_per_gpu"]
         for need in reason.needs:
             said[f"have:{need.name}"] = self.bare(need.name, need.have)
             said[f"want:{need.name}"] = self.bare(need.name, need.want)
@@ -175,6 +179,12 @@ class Voice:
             return _fill(match[1], said) if all(name in said for name in names) else ""
 
         return _fill(_PART.sub(part, template), said)
+
+
+def _pays(reason: Reason) -> bool:
+    """Say whether a job is worth the price that is told of it."""
+    told = {figure.name: figure.value for figure in reason.figures}
+    return told.get("worth_per_gpu", 0.0) >= told.get("price_per_gpu", float("inf"))
 
 
 def _fill(text: str, said: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ from explain.answer import Answer
 from explain.documents import ReasonDocument, reason_document
 from explain.loan_history import FACTS, WANTED, PastLoan, loans_in
 from explain.metrics import Sample
-from explain.story import Failures, Given, Story
+from explain.story import End, Ends, Given, Story
 from explain.voice import Voice, reason_from
 from gateway.about import MOMENTS, SUBJECTS, Kind
 from gateway.feed import Feed
@@ -22,7 +22,6 @@ from gateway.request_context import Asked
 from gateway.subjects import Sight, Subject
 from gateway.views import reading_of
 from scheduler.core.state import Job
-from scheduler.core.transitions import JobState
 from schemas.journal import JournalEntry, RawEntry
 from schemas.topics import ALL_TOPICS, dead_letters
 
@@ -146,11 +145,11 @@ async def samples(asked: Asked, job: str, most: int) -> tuple[Moment, list[Sampl
     return moment, found
 
 
-async def failures(feed: Feed, jobs: Sequence[Job], before: int) -> dict[str, str]:
-    """Say of jobs that failed for good why they did."""
-    failed = [job.id for job in jobs if job.state is JobState.FAILED]
-    told = Failures(failed)
-    for entry in await mentioning(feed, [((Kind.JOB,), job) for job in failed], before):
+async def ends(feed: Feed, jobs: Sequence[Job], before: int) -> dict[str, End]:
+    """Say of jobs that are over what the journal alone says of that."""
+    over = [job.id for job in jobs if Ends.tells_of(job)]
+    told = Ends(over)
+    for entry in await mentioning(feed, [((Kind.JOB,), job) for job in over], before):
         told.take(entry)
     return told.found
 

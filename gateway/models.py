@@ -352,20 +352,21 @@ class RequestBody(BaseModel):
 
 
 class JobFileBody(BaseModel):
-    """The file of a job, as it is written."""
+    """The file of a job, as it is written, and what a form says beside it."""
 
     model_config = ConfigDict(extra="forbid")
 
     text: str = Field(description="JSON, if it begins with a brace; else YAML.")
+    form: dict[str, Any] | None = Field(
+        default=None, description="What a form says, as a file does, and before it: a whole job."
+    )
 
 
 class JobFileAnswer(BaseModel):
     """What a job's file says, under the names that `job.submit` has."""
 
-    fields: dict[str, Any] = Field(description="Those of `spec` that it says; others are missing.")
-    deadline_after_s: float | None = Field(
-        description="Its `deadline`, in seconds from the moment of submission."
-    )
+    fields: dict[str, Any] = Field(description="Those of `spec` that it says; of a form, all.")
+    deadline_after_s: float | None = Field(description="Its `deadline`, counted from submission.")
 
 
 class RequestAnswer(BaseModel):

@@ -17,6 +17,7 @@ from explain.metrics import POINTS, curves_of, thinned
 from explain.overview import overview as overview_of
 from explain.rows import jobs_table, loans_table, nodes_of, nodes_table
 from explain.spans import stays_of
+from explain.story import End
 from explain.tide import tide_of
 from explain.turns import positions
 from explain.why_text import plain_why
@@ -177,7 +178,7 @@ async def jobs(
         )
         return tuple(job.id for job in found)  # the state that is answered of may be another object
 
-    async def gather(moment: Moment) -> tuple[int, tuple[str, ...], dict[str, str]]:
+    async def gather(moment: Moment) -> tuple[int, tuple[str, ...], dict[str, End]]:
         if moment.pinned:
             feed, seen_by = moment.feed, f"{at.who.name} {at.who.rights}"
             key = (feed.name, feed.generation, moment.entries, asked, seen_by)
@@ -186,13 +187,13 @@ async def jobs(
             found = chosen(moment)
         names = found[begin : begin + limit]
         rows = [moment.state.jobs[name] for name in names]
-        return len(found), names, await journal_queries.failures(moment.feed, rows, moment.entries)
+        return len(found), names, await journal_queries.ends(moment.feed, rows, moment.entries)
 
     moment, gathered = await at.settled(gather, None if page is None else page.entries)
-    total, names, failed = gathered
+    total, names, ends = gathered
     shown = [moment.state.jobs[name] for name in names]
     turns = positions(moment.state) if position else {}
-    rows: Any = jobs_table(views.reading_of(moment), shown, failed, turns).jobs
+    rows: Any = jobs_table(views.reading_of(moment), shown, ends, turns).jobs
     if wanted is not None:
         # Whose a job is decides what of it is seen, so that is there until it is looked through.
         needed = dict.fromkeys((*wanted, *WHOSE))
@@ -213,17 +214,17 @@ async def jobs(
 async def job(job: JobId, at: At) -> Response:
     """Give one job. One that the state has forgotten is still told by `why` and `story`."""
 
-    async def gather(moment: Moment) -> dict[str, str]:
+    async def gather(moment: Moment) -> dict[str, End]:
         name = at.view(moment).named(job)
         known = None if name is None else moment.state.jobs.get(name)
-        return await journal_queries.failures(moment.feed, [known] if known else [], moment.entries)
+        return await journal_queries.ends(moment.feed, [known] if known else [], moment.entries)
 
-    moment, failed = await at.settled(gather)
+    moment, ends = await at.settled(gather)
     name = at.view(moment).named(job)
     known = None if name is None else moment.state.jobs.get(name)
     if known is None:
         raise journal_queries.no_job(at, moment, job)
-    (row,) = jobs_table(views.reading_of(moment), [known], failed).jobs
+    (row,) = jobs_table(views.reading_of(moment), [known], ends).jobs
     return at.answer(moment, {**views.framed(moment), "job": row})
 
 

@@ -44,6 +44,8 @@ _PIECES_MOST = 16
 _LOOKED_MOST = 2000
 #: YAML takes a hundred times as long to read as JSON.
 YAML_MAX_BYTES = 64 * 1024
+#: What is wrong with a field of a form begins with its name.
+_FIELD = re.compile(r"([a-z_.0-9\[\]]+): ")
 _WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?([0-9]{1,6})\"?\s*(?=[,;]|$)")
 Key = Annotated[
     str | None,
@@ -117,29 +119,53 @@ async def ask(
 async def job_file(request: Request, here: Here) -> Response:
     """Read the file of a job, as `tidegate submit` does, for a form; nothing is asked for.
 
-    Values are looked at one by one; what is missing may be said beside the file.
+    Values are looked at one by one; what is missing may be said beside the file. With `form`, which
+    counts before the file, nothing may be missing but `tenant` and the moment of `deadline`.
     """
-    text = fitting(models.JobFileBody, await read_json(request)).text.encode()
+    body = fitting(models.JobFileBody, await read_json(request))
+    text = body.text.encode()
     is_yaml = not text.lstrip().startswith(b"{")
     if is_yaml and len(text) > YAML_MAX_BYTES:
         raise Problem(413, f"a file in YAML may have {YAML_MAX_BYTES} bytes here; write it in "
                       "JSON, or give it to tidegate submit", parameter="text")  # fmt: skip
     async with here.desk.alone("job file"):
-        return await asyncio.to_thread(_read_file, text, is_yaml=is_yaml)
+        return await asyncio.to_thread(_read_file, text, body.form, is_yaml=is_yaml)
 
 
-def _read_file(text: bytes, *, is_yaml: bool) -> Response:
+def _read_file(text: bytes, form: dict[str, Any] | None, *, is_yaml: bool) -> Response:
+    fields: dict[str, Any] = {}
     try:
-        fields = files.read(text, is_yaml=is_yaml)
-        deadline = fields.pop("deadline", None)
-        after_s = None if deadline is None else files.after_s(deadline, "deadline")
-        files.check_values(fields)
+        if form is None or text.strip():
+            fields = _good(files.read(text, is_yaml=is_yaml))
     except ValueError as error:
         raise Problem(422, f"{error}", parameter="text") from None
+    try:
+        if form is not None:
+            fields = files.laid_over(fields, _good(files.fields_of(form)))
+            files.complete(fields)
+            if "rates" not in fields and "program" not in fields:
+                raise files.WrongFile(
+                    "rates: say how fast it is, such as 1=300,4=1000; or give a command, whose "
+                    "speed is measured."
+                )
+    except ValueError as error:
+        named = _FIELD.match(f"{error}")
+        parameter = f"form.{named[1]}" if named else "form"
+        raise Problem(422, f"form.{error}" if named else f"{error}", parameter=parameter) from None
+    deadline = fields.pop("deadline", None)
+    after_s = None if deadline is None else files.after_s(deadline, "deadline")
     answer = {"fields": fields, "deadline_after_s": after_s}
     return Response(
         orjson.dumps(answer, option=orjson.OPT_NON_STR_KEYS), media_type="application/json"
     )
+
+
+def _good(fields: dict[str, Any]) -> dict[str, Any]:
+    """Give fields whose values are good, each for itself."""
+    if "deadline" in fields:
+        files.after_s(fields["deadline"], "deadline")
+    files.check_values({name: said for name, said in fields.items() if name != "deadline"})
+    return fields
 
 
 def waited(prefer: str | None) -> float:

@@ -213,6 +213,8 @@ class View:
             found["model"] = HIDDEN
             if "metrics" in value:
                 found["metrics"] = None  # under names of its tenant's choice
+            if "outputs" in value:
+                found["outputs"] = None  # where its tenant's files are, and how they are called
             if value.get("why") is None and "why_in_words" in value:
                 found["why_in_words"] = None  # what its program said as it failed
             for asked in ("hold", "set_size"):

@@ -160,7 +160,12 @@ def resolve_moment(moment: Moment) -> Flow[Moment]:
     now = datetime.fromtimestamp(frame["now_s"], UTC)
     origin = datetime.fromtimestamp(frame["origin_s"], UTC)
     begin = now if day is None else origin + timedelta(days=day)
-    wanted = begin.replace(hour=hour or 0, minute=minute or 0, second=second or 0, microsecond=0)
+    try:
+        wanted = begin.replace(
+            hour=hour or 0, minute=minute or 0, second=second or 0, microsecond=0
+        )
+    except ValueError as error:
+        raise ValueError(f"at: {moment.at} is no time of a day; write 06:30 or d1 06:30") from error
     if day is None and wanted > now:
         wanted -= timedelta(days=1)
     return Moment(None, str(wanted.timestamp()), moment.cell)

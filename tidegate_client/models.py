@@ -196,6 +196,7 @@ class WhyInWords(Answered):
     because: ReasonDocument | None = None
     claims: dict[str, list[int]] | None = None
     curve: Speeds | None = None
+    ended: list[str] | None = None
     ends_s: float | None = None
     failure: str | None = None
     gpus: int

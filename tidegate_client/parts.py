@@ -58,11 +58,12 @@ class Drain(Answered):
 
 
 class FigureDocument(Answered):
-    """A figure that a decision used; its unit ends its name."""
+    """A figure that a decision used, in the unit that ends its name; `text`: as people read it."""
 
     age_s: float
     label: str
     name: str
+    text: str
     value: float
 
 
@@ -115,6 +116,7 @@ class JobRow(Answered):
     migrations: int
     model: str
     needs_s: float | None = None
+    outputs: Kept | None = None
     pool: str | None = None
     position: int | None = None
     preemptions: int
@@ -204,10 +206,11 @@ class LogChunk(Answered):
 
 
 class NeedDocument(Answered):
-    """What there was of something, and what there would have to be."""
+    """What there was of something, and what there would have to be; `text`: in words."""
 
     have: float
     name: str
+    text: str
     want: float
 
 

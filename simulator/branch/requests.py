@@ -1,13 +1,14 @@
 """Requests that operators make at the entry of a branch, from verbs as JSON."""
 
+import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from scheduler.core.rights import MAY
 from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Cause, Requested
 from schemas.codec import encode, request as enveloped
-from schemas.parse import first_error
-from schemas.requests import ReadLog, Request, SubmitJob, VerbData
+from schemas.parse import first_error, shown
+from schemas.requests import VERB_NAMES, ReadLog, Request, SubmitJob, VerbData
 from simulator.branch.origin import BranchError
 
 _VERB: TypeAdapter[VerbData] = TypeAdapter(VerbData)
@@ -29,11 +30,26 @@ def verb_of(text: str) -> VerbData:
         verb = _VERB.validate_json(text)
     except ValidationError as error:
         wrong = first_error(error)
+        if named := _unknown_verb(text):
+            raise BranchError("requests", named) from error
         where = f"{wrong.field}: " if wrong.field else ""
         raise BranchError("requests", f"{where}{wrong.reason}") from error
     if isinstance(verb, (SubmitJob, ReadLog)):
         raise BranchError("requests", f"{verb.verb} is not for a branch; name another verb")
     return verb
+
+
+def _unknown_verb(text: str) -> str | None:
+    """Say which verbs there are, if what is asked for is none: the check would name one of them."""
+    try:
+        said = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    verb = said.get("verb") if isinstance(said, dict) else said
+    if isinstance(verb, str) and verb in VERB_NAMES:
+        return None
+    there = ", ".join(VERB_NAMES)
+    return f'{shown(verb)} is no verb; write {{"verb": "node.drain", ...}}; there are {there}'
 
 
 def relative(verb: VerbData, now_s: float) -> VerbData:

@@ -110,6 +110,8 @@ async def test_a_moment_is_of_every_read(log: Path, serving: Serving) -> None:
         assert (await client.overview()).entry == now.entry
         with pytest.raises(ValueError, match="name a moment or an entry"):
             client.at()
+        with pytest.raises(ValueError, match="99:99 is no time of a day; write 06:30"):
+            await client.at("99:99").overview()
         with pytest.raises(ValueError, match="time zone"):
             client.at(datetime(2026, 1, 5))  # noqa: DTZ001
 

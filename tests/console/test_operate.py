@@ -107,8 +107,8 @@ def test_submit_from_a_file_and_from_standard_input(
 @pytest.mark.parametrize(
     ("flags", "starts"),
     [
-        ((), "--rate is missing"),
-        (("--steps", "10"), "--rate is missing"),
+        ((), "Nothing says what runs: give a command after --"),
+        (("--steps", "10"), "Nothing says what runs: give a command after --"),
         ((*GOOD, "--gpus", "eight"), "--gpus: 'eight' is no size"),
         ((*GOOD, "--gpus", "8..1"), "--gpus (gpus_max): must be at least gpus_min"),
         ((*GOOD, "--gpus", "0"), "--gpus: 0 is out of range; sizes go from 1 to 65536."),

@@ -28,7 +28,9 @@ def test_a_waiting_job_says_who_has_what_it_wants_and_what_must_change(
     assert found["since_s"] == START_S
     assert found["because"]["rule"] == "gang.capacity"
     assert found["because"]["lost_to"] == ["grown", "mover"]
-    assert found["because"]["needs"] == [{"name": "gpus_above_base", "have": 0.0, "want": 1.0}]
+    (need,) = found["because"]["needs"]
+    assert (need["name"], need["have"], need["want"]) == ("gpus_above_base", 0.0, 1.0)
+    assert need["text"].endswith("0 now, must rise to 1")
     text = tidegate("why", "waiter", "--log", log).out
     for part in (
         "QUEUED",

@@ -74,6 +74,53 @@ async def test_what_is_wrong_is_said_in_the_words_of_the_command_line(
     assert said.removeprefix(f"{file}: ") == f"{detail}\n"
 
 
+async def test_a_form_counts_before_the_file_and_makes_it_a_whole_job(
+    tmp_path: Path, serving: Serving
+) -> None:
+    async def made(text: str, **form: object) -> dict[str, object]:
+        answer = await served.client.post("/api/v1/job-file", json={"text": text, "form": form})
+        assert answer.status_code == 200, answer.text
+        found: dict[str, object] = answer.json()
+        return found
+
+    async with working(tmp_path) as (_, log), serving(log) as served:
+        found = await made(WHOLE, job="mine", deadline="2h", gpus_max=2, workdir="/data")
+        fields = dict(found["fields"])  # type: ignore[call-overload]
+        assert found["deadline_after_s"] == 7200.0
+        assert fields["rates"] == [{"gpus": n, "samples_per_s": float(n)} for n in (1, 2)]
+        assert (fields["job"], fields["gpus_max"], fields["model"]) == ("mine", 2, "unnamed")
+        program = fields["program"]
+        assert program["argv"][0] == "python3"
+        assert (program["workdir"], program["secrets"]) == ("/data", {"HF_TOKEN": "hub"})
+        found = await made("", rates="4=1000, 1=300")
+        fields = dict(found["fields"])  # type: ignore[call-overload]
+        assert (fields["gpus_min"], fields["gpus_max"]) == (1, 4)
+        assert "tenant" not in fields, "a request without one is of whoever asks"
+        assert str(fields["job"]).startswith("job-")
+
+
+@pytest.mark.parametrize(
+    ("form", "field", "says"),
+    [
+        ({}, "rates", "say how fast it is, such as 1=300,4=1000"),
+        ({"rates": "fast"}, "rates", "write GPUs=samples per second"),
+        ({"rates": "1=2", "gpus_min": "x"}, "gpus_min", "should be a valid integer"),
+        ({"rates": "1=2", "deadline": "soon"}, "deadline", "write 90m, 2h or 1h30m"),
+        ({"rates": "1=2", "priority": 5000}, "priority", "less than or equal to 1000"),
+        ({"workdir": "/data"}, "command", "it is what the workers run"),
+    ],
+)
+async def test_what_is_wrong_in_a_form_names_its_field(
+    tmp_path: Path, serving: Serving, form: dict[str, object], field: str, says: str
+) -> None:
+    async with working(tmp_path) as (_, log), serving(log) as served:
+        body = {"text": "", "form": form}
+        wrong = problem(await served.client.post("/api/v1/job-file", json=body), 422)
+        assert wrong["parameter"] == f"form.{field}"
+        assert str(wrong["detail"]).startswith(f"form.{field}: ")
+        assert says in str(wrong["detail"])
+
+
 async def test_a_value_that_no_job_has_is_named(tmp_path: Path, serving: Serving) -> None:
     async with working(tmp_path) as (_, log), serving(log) as served:
         for text, says in (

@@ -16,7 +16,7 @@ from bus.sqlite import SqliteBus
 from explain.answer import Answer
 from explain.documents import why_document
 from explain.loan_history import WANTED, loans_in
-from explain.reading import entries, read_bus, read_failures, read_story
+from explain.reading import entries, read_bus, read_ends, read_story
 from explain.rows import jobs_table, loans_table, nodes_of, nodes_table
 from gateway.feed import Feed
 from gateway.log import ServedLog
@@ -72,8 +72,8 @@ async def test_any_moment_is_that_of_the_log_cut_there(
             truth = await read_bus(bus)
             assert truth.state.number == entry + 1
             jobs = list(truth.state.jobs.values())
-            failed = await read_failures(bus, truth.cell, truth.state.jobs, entry + 1)
-            wanted = plain(jobs_table(truth, jobs, failed))
+            ends = await read_ends(bus, truth.cell, truth.state.jobs, entry + 1)
+            wanted = plain(jobs_table(truth, jobs, ends))
             assert await every(served, "jobs", "jobs", entry=entry, limit=7) == wanted["jobs"]
             nodes = plain(nodes_table(truth, nodes_of(truth), {}))["nodes"]
             assert await every(served, "nodes", "nodes", entry=entry, limit=5) == nodes

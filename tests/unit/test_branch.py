@@ -219,7 +219,7 @@ def test_an_old_log_is_branched(name: str) -> None:
         (("--entry", 2600, "--add-nodes", "moon=2"), "--add-nodes"),
         (("--entry", 2600, "--add-nodes", "train=999999999"), "--add-nodes"),
         (("--entry", 2600, "--demand", "nan"), "--demand"),
-        (("--request", '{"verb": "node.paint", "node": "n"}'), "--request"),
+        (("--request", '{"verb": "node.paint", "node": "n"}'), "'node.paint' is no verb"),
         (("--request", '{"verb": "job.logs", "job": "j"'), "--request"),
         (("--entry", 2600, "--request", '{"verb": "node.cordon", "node": "nobody"}'), "--request"),
         (("--entry", 2600, "--demand", "-1"), "--demand"),

@@ -11,9 +11,9 @@ from bus.memory import MemoryBus
 from console.panel import plain_panel
 from explain.answer import Answer, Reading
 from explain.documents import WhyDocument, why_document
-from explain.history import Kept
 from explain.reading import WhichCell, read_bus, read_story
-from explain.story import Failures, Story
+from explain.rows import jobs_table
+from explain.story import End, Ends, Kept, Story
 from scheduler.policies.interface import Target
 from schemas.events import OutputsKept
 from schemas.journal import JournalEntry, decode_entry
@@ -165,6 +165,29 @@ def test_where_outputs_are_is_told_of_a_job_that_is_done() -> None:
     assert "outputs/1; not kept: x.csv" in plain_panel(answer, 200)
 
 
+def test_a_job_that_is_over_says_how_long_it_took_not_why_it_once_had_gpus() -> None:
+    told = finished()
+    said, *more = explained(reading_of(told), story_of(told, "done")).ended or ()
+    assert more == []
+    assert said.startswith("Completed at ")
+    assert said.endswith(" after it was submitted.")
+
+
+def test_a_row_of_a_job_that_is_over_says_what_was_kept_of_it() -> None:
+    told = finished(left_out="")
+    done = told.state.jobs["done"]
+    assert not Ends.tells_of(done), "it declares no outputs: the journal need not be read for it"
+    done.program = {"argv": ["train"], "outputs": ["report.html"]}
+    assert Ends.tells_of(done)
+    ends = Ends({"done"})
+    for _, entry in recorded(told):
+        ends.take(entry)
+    (row,) = jobs_table(reading_of(told), [done], ends.found).jobs
+    assert row.outputs == Kept("file:///o/done/outputs/1", 2, 3, "")
+    (bare,) = jobs_table(reading_of(told), [done], {}).jobs
+    assert bare.outputs is None
+
+
 @pytest.mark.parametrize("over", [{"epoch": 1}, {"epoch": -1}, {"job": "other"}])
 def test_outputs_of_another_gang_are_no_outputs_of_the_job(over: dict[str, Any]) -> None:
     told = finished(**over)
@@ -176,7 +199,7 @@ def test_a_job_without_outputs_says_nothing_of_them(told: Teller) -> None:
 
 
 def test_a_job_failed_by_what_its_last_gang_said_first() -> None:
-    failures = Failures({"bad"})
+    ends = Ends({"bad"})
     for entry in failing():
-        failures.take(entry)
-    assert failures.found == {"bad": "cannot be run: exit code 3"}
+        ends.take(entry)
+    assert ends.found == {"bad": End("cannot be run: exit code 3")}

@@ -93,6 +93,10 @@ def test_a_job_that_waits_since_its_node_was_drained_says_so_before_all_else() -
         assert asked() == expected, one.at_s
 
 
+def onto(*nodes: str) -> dict[str, Any]:
+    return {"job": "j0", "epoch": 2, "allocation": {node: [0] for node in nodes}}
+
+
 def placed(*nodes: str) -> dict[str, Any]:
     return {"job": "j0", "allocation": {node: [0] for node in nodes}, "pool": "train", "step": 0}
 
@@ -106,15 +110,19 @@ def test_a_job_that_the_policy_moves_from_a_drained_node_says_so_whatever_the_po
     for one in (
         entry(1.0, "TimePassed", {}, ["GangStarting", placed("n0", "n1")]),
         entry(2.0, "Requested", {"request": request}, ["DrainStarted", drain]),
-        entry(3.0, "TimePassed", {}, ["JobExplained", gains], ["GangScaling", placed("n1", "n2")]),
+        entry(3.0, "TimePassed", {}, ["JobExplained", gains], ["GangScaling", onto("n1", "n2")]),
         entry(4.0, "TimePassed", {}, ["GangRunning", {"job": "j0"}], ["TargetDropped", TARGET]),
-        entry(5.0, "TimePassed", {}, ["GangScaling", placed("n0", "n1")]),
+        entry(5.0, "TimePassed", {}, ["GangScaling", onto("n0", "n1")]),
         entry(6.0, "Requested", {"request": request}, ["DrainEnded", over]),
-        entry(7.0, "TimePassed", {}, ["TargetDropped", TARGET], ["GangScaling", placed("n1")]),
+        entry(7.0, "TimePassed", {}, ["TargetDropped", TARGET], ["GangScaling", onto("n1")]),
     ):
         story.take(one)
     scaled = [line.detail for line in history(story) if line.what in ("scaled", "re-placed")]
-    assert scaled == ["2 → 2 GPUs; n0 is drained by ann", "2 → 2 GPUs", "2 → 1 GPUs"]
+    assert scaled == [
+        "2 GPUs on n1, n2; n0 is drained by ann",
+        "2 GPUs on n0, n1",
+        "2 → 1 GPUs",
+    ]
 
 
 def test_a_job_whose_only_node_is_cordoned_says_so_and_how_that_ends() -> None:

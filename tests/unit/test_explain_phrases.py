@@ -77,7 +77,8 @@ def test_every_rule_of_the_code_has_a_sentence_and_a_short_form() -> None:
 def test_no_sentence_is_left_for_a_rule_that_nobody_uses() -> None:
     known = {key.split(" ")[0] for key in PHRASES}
     assert sorted(known - rules_in_code() - {"gang.start"}) == []
-    assert known == SHORT.keys()
+    assert known == {key.split(" ")[0] for key in SHORT}
+    assert {key for key in SHORT if " " in key} <= PHRASES.keys()
     assert {key.split(" ")[1] for key in PHRASES if " " in key} <= VERBS.keys()
 
 
@@ -95,6 +96,24 @@ def test_a_sentence_holds_without_any_figure_and_with_all(key: str) -> None:
     if "{lost_to}" in PHRASES[key]:
         assert "a and b" in full
     assert len(full) < 250
+
+
+def test_an_outbid_job_is_not_said_to_be_worth_more_than_the_price() -> None:
+    """Prices are searched in rounds, so the last may be below what a job that is left is worth."""
+
+    def said(worth: float) -> str:
+        figures = (Figure("worth_per_gpu", worth), Figure("price_per_gpu", 127.0))
+        return VOICE.sentence(Reason("j", "waits", "market.outbid", figures, ("a",)))
+
+    most = "; most are held by a"
+    assert said(100.0) == f"others make more of the GPUs: 100 a GPU, where the price is 127{most}"
+    assert said(197.0) == f"others make more of the GPUs{most}"
+
+
+def test_a_job_that_no_edge_server_has_room_for_is_not_said_to_be_worth_its_price() -> None:
+    reason = Reason("j", "waits", "market.price", (Figure("worth_per_gpu", 0.1),))
+    assert "none of them alone" in VOICE.sentence(reason)
+    assert SHORT["market.price waits"] == "no edge server has room"
 
 
 def test_a_rule_of_another_release_is_named_not_hidden() -> None:

@@ -48,7 +48,7 @@ const FIRST: readonly Column<OfEntry>[] = [
     name: "entry",
     title: "entry",
     number: true,
-    width: "6rem",
+    width: "5rem",
     cell: (row) => (
       <a class="entry" href={href(place(row))}>
         {row.entry}

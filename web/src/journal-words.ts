@@ -4,7 +4,7 @@ import { clock, count, day, duration, figure } from "./format.ts";
 
 /** "GangCheckpointing" as "gang checkpointing". */
 export function words(kind: string): string {
-  return kind.replace(/([a-z0-9])([A-Z])/g, "$1 $2").toLowerCase();
+  return kind.replace(/([a-z0-9])([A-Z])/g, "$1 $2").toLowerCase().replace(/\bgpu(s?)\b/g, "GPU$1");
 }
 
 /** What was decided, most telling first: "reclaim started · gang checkpointing ×6". */

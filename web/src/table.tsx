@@ -69,7 +69,6 @@ export function LongTable<Row>(props: Props<Row>) {
   useEffect(() => see?.(first, last), [first, last, total]);
   const shown: (readonly [number, Row | undefined])[] = [];
   for (let number = first; number < last; number++) shown.push([number, rowAt(number)]);
-  const span = columns.length + (onChoose ? 1 : 0);
   const can = props.choosable ?? (() => true);
 
   function move(to: number): void {
@@ -149,10 +148,10 @@ export function LongTable<Row>(props: Props<Row>) {
           </tr>
         </thead>
         <tbody>
-          {first > 0 && <Gap rows={first} span={span} />}
+          {first > 0 && <Gap rows={first} />}
           {shown.map(([number, row]) =>
             row === undefined ? (
-              <Gap key={`gap ${number}`} rows={1} span={span} />
+              <Gap key={`gap ${number}`} rows={1} />
             ) : (
               <Row
                 key={id(row)}
@@ -167,7 +166,7 @@ export function LongTable<Row>(props: Props<Row>) {
               />
             ),
           )}
-          {total > last && <Gap rows={total - last} span={span} />}
+          {total > last && <Gap rows={total - last} />}
         </tbody>
       </table>
     </div>
@@ -226,11 +225,11 @@ function Row<Row>(props: {
   );
 }
 
-/** The room of rows that are not drawn. */
-function Gap({ rows, span }: { rows: number; span: number }) {
+/** The room of rows that are not drawn; a cell over all columns would bring back those that a phone hides. */
+function Gap({ rows }: { rows: number }) {
   return (
     <tr class="gap" aria-hidden="true">
-      <td colSpan={span} style={{ height: `${rows * ROW}px` }} />
+      <td style={{ height: `${rows * ROW}px` }} />
     </tr>
   );
 }

@@ -141,7 +141,9 @@ export class FleetPicture {
       context.font = `${12 * scale}px system-ui, sans-serif`;
       context.fillStyle = scheme.muted;
       const count = place.nodes.length.toLocaleString("en");
-      context.fillText(`${pool?.kind ?? ""} · ${count} nodes`, after, middle);
+      // Most pools are called by their kind: that is said once.
+      const kind = pool === undefined || pool.kind === pool.pool ? "" : `${pool.kind} · `;
+      context.fillText(`${kind}${count} ${place.nodes.length === 1 ? "node" : "nodes"}`, after, middle);
       if (!layout.label) continue;
       context.font = `${11 * scale}px system-ui, sans-serif`;
       for (const node of place.nodes) {

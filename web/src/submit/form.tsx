@@ -6,7 +6,7 @@ import { isolated } from "../bidi.ts";
 import { Card, Name, Part } from "../parts.tsx";
 import { go, route } from "../route.ts";
 import { type Args, ask, post } from "../verbs.tsx";
-import { EMPTY, type Given, LONGEST, NO_MODEL, fileOf, newName, specOf, tooLong } from "./given.ts";
+import { EMPTY, type Given, LONGEST, NO_MODEL, specOf, tooLong } from "./given.ts";
 import { type Field, Wrong, wrongOf } from "./wrong.ts";
 
 /** What stands in the file, where it says something that a field leaves out. */
@@ -16,7 +16,6 @@ export function SubmitForm({ who, closed }: { who: Schemas["Me"]; closed: string
   const [given, setGiven] = useState<Given>(EMPTY);
   const [wrong, setWrong] = useState<Wrong | null>(null);
   const [busy, setBusy] = useState(false);
-  const [name] = useState(newName);
   const form = useRef<HTMLFormElement>(null);
   const set = (part: Partial<Given>): void => setGiven((was) => ({ ...was, ...part }));
   useEffect(() => {
@@ -28,9 +27,8 @@ export function SubmitForm({ who, closed }: { who: Schemas["Me"]; closed: string
     setWrong(null);
     setBusy(true);
     try {
-      const file = await fileOf(given.file);
       const { now_s } = await get("/api/v1/overview", { cell: route.value.cell });
-      const spec = specOf(given, file, name, who.role === "tenant" ? who.tenant : null, now_s);
+      const spec = await specOf(given, who.role === "tenant" ? who.tenant : null, now_s);
       const args: Args = { verb: "job.submit", spec };
       await post(args, "", { dryRun: true });
       const job = String(spec["job"]);
@@ -64,7 +62,7 @@ export function SubmitForm({ who, closed }: { who: Schemas["Me"]; closed: string
         <fieldset class="all" disabled={closed !== null}>
           <Part title="What it is, and how urgent">
             <Labelled title="name" error={told("job")}>
-              <input type="text" spellcheck={false} placeholder={usual(name)} {...bound("job")} />
+              <input type="text" spellcheck={false} placeholder={usual("made up")} {...bound("job")} />
             </Labelled>
             {who.role === "tenant" ? (
               <p class="small">

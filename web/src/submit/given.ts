@@ -1,4 +1,4 @@
-/** The form's fields as text, and the job that they ask for. */
+/** The form's fields as text, which the gateway makes a job of, as `tidegate submit` does. */
 import { Problem, type Schemas, send } from "../api.ts";
 import { Wrong } from "./wrong.ts";
 
@@ -32,129 +32,50 @@ export const EMPTY: Given = {
 export const LONGEST = 500_000;
 /** What a job without a model is called by; it has no kin to learn from. */
 export const NO_MODEL = "unnamed";
-const GPUS_MOST = 65_536;
-const TEN_YEARS_S = 315_360_000;
-
-/** Make up the name of a job. */
-export function newName(): string {
-  const bytes = crypto.getRandomValues(new Uint8Array(4));
-  return `job-${Array.from(bytes, (one) => one.toString(16).padStart(2, "0")).join("")}`;
-}
 
 export function tooLong(): Wrong {
   return new Wrong("file", `This is longer than the ${LONGEST.toLocaleString("en")} letters that a job's file may have.`);
 }
 
-/** Have the gateway read a job's file, as `tidegate submit` would. Throws Wrong. */
-export async function fileOf(text: string): Promise<Schemas["JobFileAnswer"]> {
-  if (text.trim() === "") return { fields: {}, deadline_after_s: null };
-  if (text.length > LONGEST) throw tooLong();
-  try {
-    return await send("/api/v1/job-file", { method: "POST", body: { text } });
-  } catch (error) {
-    throw error instanceof Problem && error.parameter === "text" ? new Wrong("file", error.message) : error;
-  }
-}
-
 /**
- * Make the job that is asked for; where form and file say different things, the form counts. Throws
- * Wrong.
+ * Have the gateway read form and file, and make the job that they ask for. Throws Wrong, or what
+ * the gateway says of a field.
  *
- * @param file What its file says.
- * @param name What it is called if nobody says so.
  * @param tenant Whose it is, where that is not to be chosen.
  * @param now_s The log's own time, from which a deadline counts.
  */
-export function specOf(
-  given: Given,
-  file: Schemas["JobFileAnswer"],
-  name: string,
-  tenant: string | null,
-  now_s: number,
-): Fields {
-  const spec: Fields = { job: name, model: NO_MODEL, samples_per_step: 1, ...file.fields };
-  const own: Fields = {
+export async function specOf(given: Given, tenant: string | null, now_s: number): Promise<Fields> {
+  if (given.file.length > LONGEST) throw tooLong();
+  const said: Fields = {
     job: text(given.job), tenant: tenant ?? text(given.tenant), model: text(given.model),
-    gpus_min: number(given, "least"), gpus_max: number(given, "most"),
-    total_steps: number(given, "steps"), samples_per_step: number(given, "batch"),
-    priority: number(given, "priority"), rates: given.rates.trim() === "" ? undefined : ratesOf(given.rates),
+    gpus_min: number(given.least), gpus_max: number(given.most),
+    total_steps: number(given.steps), samples_per_step: number(given.batch), rates: text(given.rates),
+    deadline: text(given.deadline), priority: number(given.priority),
     edge_allowed: given.edge === "no" ? false : undefined,
+    command: words(given.command), workdir: text(given.workdir),
   };
-  for (const [field, value] of Object.entries(own)) if (value !== undefined) spec[field] = value;
-  const program = programOf(given, file.fields["program"]);
-  if (program !== undefined) spec["program"] = program;
-  const deadline = text(given.deadline);
-  const after_s = deadline === undefined ? file.deadline_after_s : secondsOf(deadline);
-  if (after_s !== null) spec["deadline_s"] = now_s + after_s;
-  return completed(spec);
-}
-
-/** Add sizes and speeds that need not be said: a command is as fast as it has GPUs. */
-function completed(spec: Fields): Fields {
-  const rates = spec["rates"];
-  const points = Array.isArray(rates) ? (rates as { gpus?: unknown }[]) : [];
-  if (rates === undefined && spec["program"] === undefined) {
-    throw new Wrong("rates", "Say how fast it is, such as 1=300, 4=1000; or give a command, whose speed is measured.");
+  const form = Object.fromEntries(Object.entries(said).filter(([, value]) => value !== undefined));
+  try {
+    const body = { text: given.file, form };
+    const made: Schemas["JobFileAnswer"] = await send("/api/v1/job-file", { method: "POST", body });
+    const { fields, deadline_after_s } = made;
+    return deadline_after_s === null ? fields : { ...fields, deadline_s: now_s + deadline_after_s };
+  } catch (error) {
+    throw error instanceof Problem && error.parameter === "text" ? new Wrong("file", error.message) : error;
   }
-  spec["gpus_min"] ??= points[0]?.gpus ?? 1;
-  const least = spec["gpus_min"];
-  const last = points.at(-1)?.gpus;
-  spec["gpus_max"] ??= typeof least === "number" && typeof last === "number" ? Math.max(least, last) : least;
-  const most = spec["gpus_max"];
-  if (rates === undefined && typeof most === "number" && most >= 1 && most <= GPUS_MOST) {
-    const sizes: number[] = [];
-    for (let size = 1; size < most; size *= 2) sizes.push(size);
-    spec["rates"] = [...sizes, most].map((gpus) => ({ gpus, samples_per_s: gpus }));
-  }
-  return spec;
 }
 
 function text(said: string): string | undefined {
   return said.trim() === "" ? undefined : said.trim();
 }
 
-function number(given: Given, field: "least" | "most" | "steps" | "batch" | "priority"): number | undefined {
-  const said = given[field].trim().replace("−", "-");
-  if (said === "") return undefined;
+/** A number, or what stands there in its place: the gateway says what is wrong with it. */
+function number(said: string): number | string | undefined {
   const found = Number(said);
-  if (!Number.isFinite(found)) throw new Wrong(field, "Write a number, in digits.");
-  return found;
+  return Number.isFinite(found) && said.trim() !== "" ? found : text(said);
 }
 
-function ratesOf(said: string): { gpus: number; samples_per_s: number }[] {
-  const points = said.split(/[\s,]+/).filter((one) => one !== "").map((one) => {
-    const found = /^(\d{1,6})=(\d*\.?\d+(?:e[+-]?\d+)?)$/i.exec(one);
-    if (found === null) throw new Wrong("rates", `“${one}” is no speed; write GPUs=samples a second, as in 1=300, 4=1000.`);
-    return { gpus: Number(found[1]), samples_per_s: Number(found[2]) };
-  });
-  return points.sort((a, b) => a.gpus - b.gpus);
-}
-
-function programOf(given: Given, inFile: unknown): unknown {
-  const argv = given.command.split("\n").map((line) => line.replace(/\r$/, "")).filter((line) => line !== "");
-  const workdir = text(given.workdir);
-  if (argv.length === 0 && workdir === undefined) return inFile;
-  if (argv.length === 0 && inFile === undefined) {
-    throw new Wrong("command", "Say what its workers run; a folder alone is nothing to start.");
-  }
-  return {
-    ...(inFile as Fields | undefined),
-    ...(argv.length > 0 ? { argv } : {}),
-    ...(workdir === undefined ? {} : { workdir }),
-  };
-}
-
-const UNITS: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3600, d: 86_400 };
-
-/** Read a length of time, as the command line does: `90m`, `2h`, `1h30m`. */
-function secondsOf(said: string): number {
-  const parts = said.trim().toLowerCase().match(/^(?:\d+(?:\.\d+)?[smhd])*(?:\d+(?:\.\d+)?)?$/);
-  let total_s = 0;
-  for (const [, length = "", unit = "s"] of said.toLowerCase().matchAll(/(\d+(?:\.\d+)?)([smhd])?/g)) {
-    total_s += Number(length) * (UNITS[unit] ?? 1);
-  }
-  if (parts === null || total_s <= 0 || total_s > TEN_YEARS_S) {
-    throw new Wrong("deadline", `“${said}” is no length of time from now; write 90m, 2h or 1h30m.`);
-  }
-  return total_s;
+function words(said: string): string[] | undefined {
+  const found = said.split("\n").map((line) => line.replace(/\r$/, "")).filter((line) => line !== "");
+  return found.length === 0 ? undefined : found;
 }

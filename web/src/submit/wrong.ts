@@ -20,6 +20,7 @@ const FIELDS: Readonly<Record<string, Field>> = {
   job: "job", tenant: "tenant", model: "model", gpus_min: "least", gpus_max: "most",
   total_steps: "steps", samples_per_step: "batch", rates: "rates", deadline_s: "deadline",
   priority: "priority", edge_allowed: "edge", "program.argv": "command", "program.workdir": "workdir",
+  deadline: "deadline", command: "command", workdir: "workdir",
 };
 
 /** Find the field of the form that the gateway's words are about; the file, if that alone says it. */
@@ -27,7 +28,7 @@ export function wrongOf(error: unknown, given: Given): Wrong {
   if (error instanceof Wrong) return error;
   const text = error instanceof Error ? error.message : String(error);
   const parameter = error instanceof Problem ? (error.parameter ?? "") : "";
-  const name = parameter.replace(/^(args|spec)(\.|$)/, "").replace(/^(args|spec)(\.|$)/, "");
+  const name = parameter.replace(/^form(\.|$)/, "").replace(/^args(\.|$)/, "").replace(/^spec(\.|$)/, "");
   const [first = "", second = ""] = name.split(/[.[]/);
   const field = FIELDS[first === "program" ? `${first}.${second}` : first];
   const after = text.startsWith(`${parameter}: `) ? text.slice(parameter.length + 2) : text;

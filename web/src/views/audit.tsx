@@ -58,8 +58,8 @@ function Why({ of }: { of: Act }) {
 }
 
 const FILTERS: readonly Filter[] = [
-  { name: "subject", label: "who" },
-  { name: "verb", label: "asked for", choices: VERBS },
+  { name: "subject", label: "who", placeholder: "ann@example.org" },
+  { name: "verb", label: "asked for", placeholder: "job.cancel", choices: VERBS },
   { name: "about", label: "about", placeholder: "job or node" },
 ];
 

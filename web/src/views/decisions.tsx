@@ -16,14 +16,14 @@ const RULES = [
 ];
 
 const COLUMNS: readonly Column<Decided>[] = [
-  { name: "stimulus", less: true, title: "on", width: "16%", cell: (row) => stimulusInWords(row.stimulus) },
+  { name: "stimulus", less: true, title: "on", width: "14%", cell: (row) => stimulusInWords(row.stimulus) },
   {
     name: "subject",
     title: "about",
-    width: "13%",
+    width: "11%",
     cell: (row) => (row.subject === null ? <span class="nil">–</span> : <Name of={row.subject} />),
   },
-  { name: "facts", less: true, title: "decided", width: "28%", cell: (row) => <Decision of={row} /> },
+  { name: "facts", less: true, title: "decided", width: "24%", cell: (row) => <Decision of={row} /> },
   { name: "why", title: "because", cell: (row) => <Because of={row} /> },
 ];
 

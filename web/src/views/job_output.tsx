@@ -1,6 +1,7 @@
 /** What a worker of a job writes, as its agent sends it while somebody reads. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, type Schemas } from "../api.ts";
+import { count, plural } from "../format.ts";
 import { may } from "../me.ts";
 import { Card } from "../parts.tsx";
 import { route } from "../route.ts";
@@ -27,7 +28,8 @@ export function Output(props: { id: string; why: Schemas["WhyDocument"]; row: Jo
   const [follows, setFollows] = useState(false);
   const allowed = may("job.logs", row?.tenant);
   if (why.output === null && !allowed) return null;
-  const begun = row !== null && row.first_start_s !== null;
+  const simulated = why.spec["program"] == null;
+  const begun = !simulated && row !== null && row.first_start_s !== null;
   return (
     <Card
       title="What it writes"
@@ -45,12 +47,26 @@ export function Output(props: { id: string; why: Schemas["WhyDocument"]; row: Jo
           {why.output.agents.join(", ")}.
         </p>
       )}
-      {!begun && <p class="quiet">It has not started yet.</p>}
+      {why.outputs !== null && (
+        <p class="text">
+          {why.outputs.files === 0 ? "No outputs were kept." : <Outputs of={why.outputs} />}
+          {why.outputs.left_out !== "" && ` Not kept: ${why.outputs.left_out}.`}
+        </p>
+      )}
+      {!begun && <p class="quiet">{simulated ? "Its workers are simulated, and write nothing." : "It has not started yet."}</p>}
       {begun && allowed && !follows && (
         <p class="quiet">The end of what its first worker writes, as its agent sends it while you read.</p>
       )}
       {follows && <Tail id={id} until_s={() => aWhile(why.now_s)} />}
     </Card>
+  );
+}
+
+function Outputs({ of }: { of: Schemas["Kept"] }) {
+  return (
+    <>
+      Its outputs, {plural(of.files, "file")} of {count(of.size_mib)} MiB together, are at <code>{of.uri}</code>.
+    </>
   );
 }
 

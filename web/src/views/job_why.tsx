@@ -1,7 +1,7 @@
 /** Why a job is as it is, who is ahead of it, and what would have to change. */
 import { useEffect, useState } from "preact/hooks";
 import { type Problem, type Schemas, address, asked, problemFrom, problemOf } from "../api.ts";
-import { capital, clock, count, duration, figure, moment } from "../format.ts";
+import { capital, clock, count, duration, figure } from "../format.ts";
 import { Card, JobLink, NodeLink, ProblemNote } from "../parts.tsx";
 import { href, route } from "../route.ts";
 import { type JobRow, ended } from "../states.ts";
@@ -20,8 +20,14 @@ export function Why({ of, row }: { of: WhyDocument; row: JobRow | null }) {
           {one}
         </p>
       ))}
-      {reason === null ? (
-        <p class="quiet">{ended(of.state) ? `It is ${of.state}.` : "No reason was recorded."}</p>
+      {(of.ended ?? []).map((one) => (
+        <p key={one} class="text">
+          {one}
+        </p>
+      ))}
+      {reason === null || ended(of.state) ? (
+        // Why it once had GPUs is no answer to how it ended.
+        !ended(of.state) && <p class="quiet">No reason was recorded.</p>
       ) : (
         <>
           <p class="sentence text">{capital(reason.sentence)}.</p>
@@ -52,7 +58,7 @@ function Figures({ of }: { of: Reason }) {
         <div key={one.name}>
           <dt>{one.label}</dt>
           <dd>
-            {one.name.endsWith("_s") && one.value > 1e8 ? moment(one.value) : figure(Number(one.value.toPrecision(4)))}
+            {one.text}
             {one.age_s >= 1 && <small class="quiet"> {duration(one.age_s)} old</small>}
           </dd>
         </div>
@@ -77,7 +83,7 @@ function Changes({ of, row }: { of: WhyDocument; row: JobRow | null }) {
         {needs.map((one) => (
           <li key={one.name}>
             <span>
-              {wanted(one)}
+              {capital(one.text)}
               <span class="meter" aria-hidden="true">
                 <span style={{ width: `${Math.min(100, (100 * one.have) / Math.max(one.want, 1e-9))}%` }} />
               </span>
@@ -101,11 +107,6 @@ function Changes({ of, row }: { of: WhyDocument; row: JobRow | null }) {
       </ul>
     </>
   );
-}
-
-function wanted(need: Schemas["NeedDocument"]): string {
-  const name = need.name.replace(/_/g, " ").replace(/\bgpus\b/, "GPUs");
-  return `${name}: ${figure(need.want)} instead of ${figure(need.have)}`;
 }
 
 function Before({ reasons }: { reasons: readonly Reason[] }) {

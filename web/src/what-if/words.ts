@@ -97,7 +97,7 @@ export function warnings(result: Result): string[] {
     told.push(`${plural(violations, "rule")} that must always hold did not: this is a fault of the engine, report it.`);
   }
   if (branch !== null) told.push(...ofBranch(control, branch));
-  if (recorded_until_s < until_s) {
+  if (recorded_until_s < until_s && result.owners_need !== "recorded") {
     told.push(
       `The log ends at ${clock(recorded_until_s, false)}: after that owners need ${result.owners_need.replace("recorded, then ", "")}, no job comes and nothing fails.`,
     );
