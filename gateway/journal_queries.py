@@ -1,5 +1,6 @@
 """Answers that need the journal beside a state: why, story, failures, decisions, dead letters."""
 
+import bisect
 import difflib
 from collections import Counter
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ from schemas.topics import ALL_TOPICS, dead_letters
 _REASONS = 50
 #: Entries that are looked through for a page of decisions that tell something, and at a time.
 _LOOKED, _STEP = 5000, 250
+#: Names that one is compared with, before and after it in their order.
+_NEAR = 250
 #: Of a dead letter's bytes, so many are shown.
 _TEXT_BYTES = 4096
 #: Topics that have dead letters, by the name that the API gives them.
@@ -146,11 +149,13 @@ async def samples(asked: Asked, job: str, most: int) -> tuple[Moment, list[Sampl
     return moment, found
 
 
-async def failures(feed: Feed, jobs: Sequence[Job], before: int) -> dict[str, str]:
-    """Say of jobs that failed for good why they did."""
-    failed = [job.id for job in jobs if job.state is JobState.FAILED]
+async def failures(asked: Asked, moment: Moment, jobs: Sequence[Job]) -> dict[str, str]:
+    """Say of jobs that failed for good why they did: in their programs' words, so of some none."""
+    view = asked.view(moment)
+    failed = [job.id for job in jobs if job.state is JobState.FAILED and view.whole(job)]
     told = Failures(failed)
-    for entry in await mentioning(feed, [((Kind.JOB,), job) for job in failed], before):
+    wanted = [((Kind.JOB,), job) for job in failed]
+    for entry in await mentioning(moment.feed, wanted, moment.entries):
         told.take(entry)
     return told.found
 
@@ -195,8 +200,11 @@ async def _accepted_of(who: Subject, moment: Moment, job: str) -> bool:
 def no_job(asked: Asked, moment: Moment, job: str) -> Problem:
     """Say that there is no such job, and which are near."""
     view = asked.view(moment)
-    names = [view.job(name) for name in moment.state.jobs]
-    near = difflib.get_close_matches(job, names, n=3, cutoff=0.5)
+    names = sorted(one.id for one in moment.state.jobs.values() if view.whole(one))
+    # To compare one with fifty thousand takes a second, in which nobody else is answered.
+    place = bisect.bisect(names, job)
+    some = names[max(0, place - _NEAR) : place + _NEAR]
+    near = difflib.get_close_matches(job, some, n=3, cutoff=0.5)
     if near:
         text = f"nearest are {', '.join(near)}"
     else:
