@@ -65,9 +65,9 @@ async def test_who_waits_for_an_answer_is_not_cut_off(monkeypatch: pytest.Monkey
     async with listening() as port, asyncio.timeout(PATIENCE_S):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for _ in range(2):
-            writer.write(HEAD[:20])
-            await asyncio.sleep(HEAD_S / 5)
-            writer.write(HEAD[20:])
+            for part in (HEAD[:20], HEAD[20:]):
+                writer.write(part)
+                await writer.drain()
             assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
         writer.close()
 
