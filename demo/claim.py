@@ -98,6 +98,9 @@ def claim(path: Path, run: Run, *, anew: bool = False) -> Claim:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if anew:
             _set_aside(path, run)
+        if not path.exists():  # agents that remember a log which is gone would disturb a new one
+            for old in _files(agents_dir(path)):
+                old.unlink()
         return Claim(_begun(path, run), lock)
     except BlockingIOError:
         lock.close()

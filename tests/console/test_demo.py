@@ -50,6 +50,15 @@ def test_the_figures_add_up(tidegate: Run, folder: Path) -> None:
     assert found["deadlines_met"] + found["deadlines_open"] <= found["deadlines_total"]
 
 
+def test_a_log_that_was_removed_begins_anew_with_its_agents(tidegate: Run, folder: Path) -> None:
+    first = tidegate.tells(*SHORT, "--log", "run.db")
+    (folder / "run.db").unlink()
+    # Another run may have its name now.
+    assert tidegate.tells(*SHORT, "--log", "run.db", "--seed", "8") != first
+    (folder / "run.db").unlink()
+    assert tidegate.tells(*SHORT, "--log", "run.db") == first
+
+
 def test_the_default_log_is_kept_one_generation(tidegate: Run, folder: Path) -> None:
     assert tidegate(*SHORT).err == ""
     first = (folder / DEFAULT_LOG).read_bytes()

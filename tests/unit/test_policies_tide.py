@@ -184,12 +184,20 @@ def test_it_goes_back_too_where_training_has_fewer_gpus_than_one_node(own: list[
     assert len(plan(snapshot(pools, [])).reclaim) == 3
 
 
-@pytest.mark.parametrize(
-    "jobs", [HUNGRY, [Job("a", work_s=90_000, sizes=(4,), held={"train-000": 4})]]
-)
-def test_a_lent_node_stays_while_who_comes_next_might_need_it(jobs: list[Job]) -> None:
+HALF = Job("a", work_s=90_000, sizes=(4,), held={"train-000": 4})
+
+
+@pytest.mark.parametrize(("jobs", "stay"), [(HUNGRY, 3), ([HALF], 1)])
+def test_lent_nodes_stay_that_who_comes_next_might_need(jobs: list[Job], stay: int) -> None:
     room = [Pool("train", nodes=1), infer(ONE_AT_HOME, QUIET)]
-    assert plan(snapshot(room, jobs)).reclaim == {}
+    assert len(plan(snapshot(room, jobs)).reclaim) == 3 - stay
+
+
+def test_an_edge_server_that_nobody_wants_goes_back() -> None:
+    edge = Pool("edge", Kind.EDGE, nodes=2, gpus=1, loan=LoanPhase.LENT, history=QUIET)
+    assert len(plan(snapshot([Pool("train"), edge], [])).reclaim) == 2
+    driven = [Job(f"w{n}", sizes=(1,), edge_allowed=True, deadline_s=NOW_S + 9e5) for n in range(9)]
+    assert plan(snapshot([edge], driven)).reclaim == {}
 
 
 def test_what_the_owner_does_not_need_is_lent() -> None:
@@ -213,6 +221,22 @@ def test_what_the_owner_does_not_need_is_lent() -> None:
 )
 def test_nothing_is_lent(pool: Pool, jobs: list[Job]) -> None:
     assert plan(snapshot([Pool("train"), pool], jobs)).lend == ()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "speed", "lent"),
+    [
+        ((4, 8), 1.0, 0),  # it is about to end, so that a change does not pay, at home neither
+        ((4, 8), 1.5, 1),  # it would be faster there
+        ((4, 16), 1.0, 2),  # training is too small for it
+    ],
+)
+def test_while_nobody_lacks_gpus_only_better_ones_are_lent(
+    sizes: tuple[int, ...], speed: float, lent: int
+) -> None:
+    job = Job("a", work_s=60.0, sizes=sizes, held={"train-000": 4})
+    room = [Pool("train", nodes=1), infer(LoanPhase.OWNED, QUIET, speed=speed)]
+    assert len(plan(snapshot(room, [job])).lend) == lent
 
 
 def test_nodes_go_back_before_they_are_needed() -> None:

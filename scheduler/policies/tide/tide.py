@@ -18,7 +18,7 @@ from scheduler.policies.tide.quotas import quotas_of, read
 from scheduler.policies.tide.reasons import explain, unable
 from scheduler.policies.tide.repacking import repack_of
 from scheduler.policies.tide.servers import without_server
-from scheduler.policies.tide.unused import idle, unused, why_back
+from scheduler.policies.tide.unused import borrow, draws, idle, unused, why_back
 from scheduler.policies.tide.worth import classes, weights, worth
 
 #: So many times prices are found anew for who found no edge server, at most.
@@ -29,8 +29,8 @@ _AGAIN = 4
 class Tide:
     """One market for all GPUs: every job, every site, one price a site; promises in it.
 
-    1. Owners lend what they will not need for a while, and get it back before they do, or when
-       nobody wants it.
+    1. Owners lend what they will not need for a while, if somebody lacks GPUs or would be faster
+       on theirs, and get it back before they need it, or when nobody wants it.
     2. On GPUs that nobody takes back, jobs that can be in time are promised to be; what a promise
        needs is kept, whatever it is worth.
     3. All else goes where it is worth most: a job's weight (short ones more, those that waited
@@ -81,6 +81,7 @@ class Tide:
         notes: dict[str, tuple[float, ...]] = {}
         why, repack = unable(snapshot, market), None
         price = np.zeros(len(snapshot.pools.ids))
+        crowded = len(market.rows) > len(market.sites) == 0
         if len(market.rows) and len(market.sites):
             quotas = quotas_of(snapshot, market, self.quotas)
             promises = keep(snapshot, market, self.pledge_s, quotas)
@@ -106,9 +107,12 @@ class Tide:
             on = found.level > 0
             pool[market.rows[on]] = market.sites[found.site[on]]
             price[market.sites] = found.price
+            crowded = bool(found.price.any() or found.missing.any())
             repack = partial(
                 repack_of, market, weight, promises, found, self.horizon_s, len(jobs.ids)
             )
+        if loans.lend and not crowded:
+            borrow(loans, snapshot, draws(snapshot, market))
         empty = [] if loans.lend else idle(snapshot, self.loans.loan_min_s)
         if empty:
             left, used = np.zeros(len(price), dtype=np.int64), market.rows[gpus[market.rows] > 0]
