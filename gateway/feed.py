@@ -189,6 +189,7 @@ class Feed:
         Raises:
             BusError: the log cannot be read.
         """
+        generation = self.generation
         try:
             if not self._begun:
                 await self._begin()
@@ -198,7 +199,8 @@ class Feed:
             self.reset()
             raise
         except (sidecar.Damaged, sqlite3.Error) as error:
-            self.rebuild(str(error))
+            if generation == self.generation:  # else who asked found it out, and it is closed
+                self.rebuild(str(error))
             return True
 
     async def _go_on(self) -> bool:
@@ -305,7 +307,8 @@ class Feed:
             sidecar.remove(path)
         self._keeps, self._failed = self._keeps and not self._failed, True
         self.index = Index(sidecar.in_memory())
-        self._notice = f"the index {path} was of no use ({reason}) and is built again"
+        anew = "is built again" if self._keeps else "is kept in memory"
+        self._notice = f"the index {path} was of no use ({reason}) and {anew}"
         self.reset()
 
     def reset(self) -> None:

@@ -1,5 +1,6 @@
 """Answers that need the journal beside a state: why, story, failures, decisions, dead letters."""
 
+import bisect
 import difflib
 from collections import Counter
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ from schemas.topics import ALL_TOPICS, dead_letters
 _REASONS = 50
 #: Entries that are looked through for a page of decisions that tell something, and at a time.
 _LOOKED, _STEP = 5000, 250
+#: Names that one is compared with, before and after it in their order.
+_NEAR = 250
 #: Of a dead letter's bytes, so many are shown.
 _TEXT_BYTES = 4096
 #: Topics that have dead letters, by the name that the API gives them.
@@ -145,11 +148,15 @@ async def samples(asked: Asked, job: str, most: int) -> tuple[Moment, list[Sampl
     return moment, found
 
 
-async def ends(feed: Feed, jobs: Sequence[Job], before: int) -> dict[str, End]:
-    """Say of jobs that are over what the journal alone says of that."""
-    over = [job.id for job in jobs if Ends.tells_of(job)]
-    told = Ends(over)
-    for entry in await mentioning(feed, [((Kind.JOB,), job) for job in over], before):
+async def ends(asked: Asked, moment: Moment, jobs: Sequence[Job]) -> dict[str, End]:
+    """Say of jobs that are over what the journal alone says of that: in their programs' words, too.
+
+    Of jobs that the subject does not see whole it says nothing.
+    """
+    view = asked.view(moment)
+    over = [job.id for job in jobs if Ends.tells_of(job) and view.whole(job)]
+    told, wanted = Ends(over), [((Kind.JOB,), job) for job in over]
+    for entry in await mentioning(moment.feed, wanted, moment.entries):
         told.take(entry)
     return told.found
 
@@ -194,8 +201,11 @@ async def _accepted_of(who: Subject, moment: Moment, job: str) -> bool:
 def no_job(asked: Asked, moment: Moment, job: str) -> Problem:
     """Say that there is no such job, and which are near."""
     view = asked.view(moment)
-    names = [view.job(name) for name in moment.state.jobs]
-    near = difflib.get_close_matches(job, names, n=3, cutoff=0.5)
+    names = sorted(one.id for one in moment.state.jobs.values() if view.whole(one))
+    # To compare one with fifty thousand takes a second, in which nobody else is answered.
+    place = bisect.bisect(names, job)
+    some = names[max(0, place - _NEAR) : place + _NEAR]
+    near = difflib.get_close_matches(job, some, n=3, cutoff=0.5)
     if near:
         text = f"nearest are {', '.join(near)}"
     else:

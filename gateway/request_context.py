@@ -299,8 +299,11 @@ At = Annotated[Asked, Depends(Asked)]
 
 def view_of(who: Subject, *moments: Moment) -> View:
     """Give how somebody sees moments of a cell; the live state knows newer jobs."""
-    live = [moment.feed.live.state for moment in moments[:1] if moment.feed.live is not None]
-    return View(who, tuple(moment.state for moment in moments) + tuple(live))
+    states = [moment.state for moment in moments]
+    live = moments[0].feed.live
+    if live is not None and live.state is not states[0]:
+        states.append(live.state)
+    return View(who, tuple(states))
 
 
 def tagged(

@@ -187,7 +187,7 @@ async def jobs(
             found = chosen(moment)
         names = found[begin : begin + limit]
         rows = [moment.state.jobs[name] for name in names]
-        return len(found), names, await journal_queries.ends(moment.feed, rows, moment.entries)
+        return len(found), names, await journal_queries.ends(at, moment, rows)
 
     moment, gathered = await at.settled(gather, None if page is None else page.entries)
     total, names, ends = gathered
@@ -217,7 +217,7 @@ async def job(job: JobId, at: At) -> Response:
     async def gather(moment: Moment) -> dict[str, End]:
         name = at.view(moment).named(job)
         known = None if name is None else moment.state.jobs.get(name)
-        return await journal_queries.ends(moment.feed, [known] if known else [], moment.entries)
+        return await journal_queries.ends(at, moment, [known] if known else [])
 
     moment, ends = await at.settled(gather)
     name = at.view(moment).named(job)

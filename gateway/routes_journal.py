@@ -11,6 +11,7 @@ from fastapi.responses import StreamingResponse
 from gateway import cursors, journal_queries, models, models_health, perfetto as traces, views
 from gateway.cells import OPENING, facts
 from gateway.feed import Feed
+from gateway.holding import Holding
 from gateway.identities import Identities
 from gateway.journal_queries import decisions as told_decisions
 from gateway.limits import (
@@ -130,17 +131,18 @@ async def perfetto(
     since_s = None if since is None else moment_of(since, "since")
     until_s = None if until is None else moment_of(until, "until")
     feed = here.cells.live(cell)
-    with here.limits.seek(who.name):  # refused later, it would be a file that breaks off
+    with contextlib.ExitStack() as asked:
+        asked.enter_context(here.limits.seek(who.name))
         begin, end = await traces.stretch(feed, since_s, until_s)
         pieces = traces.drawn(feed, begin, end, since_s, until_s)
         first = await anext(pieces)
+        held = asked.pop_all()
 
     async def rest() -> AsyncGenerator[bytes, None]:
-        with here.limits.seek(who.name):
-            async with contextlib.aclosing(pieces):
-                yield first
-                async for piece in pieces:
-                    yield piece
+        async with contextlib.aclosing(pieces):
+            yield first
+            async for piece in pieces:
+                yield piece
 
     packs = "gzip" in request.headers.get("accept-encoding", "")
     name = f"tidegate-{feed.cell}-{begin}-{end - 1}.json"
@@ -150,9 +152,8 @@ async def perfetto(
         "Vary": "Accept-Encoding, Authorization, Cookie",
         **({"Content-Encoding": "gzip"} if packs else {}),
     }
-    return StreamingResponse(
-        traces.packed(rest()) if packs else rest(), media_type="application/json", headers=headers
-    )
+    found = traces.packed(rest()) if packs else rest()
+    return Holding(held, found, media_type="application/json", headers=headers)
 
 
 @router.get("/diff", response_model=models.DiffAnswer)
@@ -299,9 +300,10 @@ async def stream(
 ) -> Response:
     """Follow a cell: an event `head` with each new entry's number, at most two a second."""
     feed = here.cells.feed(cell)
-    with here.limits.stream(who.name):
-        pass  # refused here, it is a problem; refused later, it would be a stream that ends
-    return StreamingResponse(
+    held = contextlib.ExitStack()
+    held.enter_context(here.limits.stream(who.name))
+    return Holding(
+        held,
         heads(here, feed, who, request.headers, last_event_id),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store"},

@@ -26,6 +26,7 @@ from explain.reading import CELL
 from gateway.app import make_app
 from gateway.branches import Branches
 from gateway.cells import Cells
+from gateway.connections import Connection, allow_many
 from gateway.guard import LOOPBACK_HOSTS
 from gateway.identities import Identities, Rules
 from gateway.limits import Limits
@@ -84,6 +85,7 @@ def serve(place: Place, announce: Callable[[str], None]) -> int:
     """
     section, clock = place.section, SystemClock()
     garbage.put_off()
+    allow_many()
     with contextlib.closing(_listening(section.host, section.port)) as listening:
         port = listening.getsockname()[1]
         log, *others = _logs(place)
@@ -215,6 +217,7 @@ async def _run(
 ) -> None:
     config = uvicorn.Config(
         make_app(gateway, hosts),
+        http=Connection,
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -6,12 +6,12 @@ Every answer is looked through on its way out. What is not known to be everybody
 stands as it is if it is of a node, pool or lender, or of a job of the subject's own tenant.
 """
 
-import hashlib
 import hmac
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -28,13 +28,19 @@ TAKEN = "is taken; choose another name"
 #: Fields that hold names of jobs, or of what else a reason is about, in lists or not.
 _NAMES = ("job", "subject", "lost_to", "holders", "claims", "holder", "claim", "name")
 #: Fields of a row of a job by which it is told what of the others is seen.
-WHOSE = ("job", "tenant", "why")
+WHOSE = ("job", "tenant", "state")
 #: Fields whose words are ours, not tenants': a job that is called `queued` changes none of them.
 _OURS = (
     "state", "kind", "rule", "verb", "policy", "pool", "change", "stimulus", "cell", "loan_state",
     "gpu_type", "label", "loan", "agent", "node", "leader", "type", "next", "digest",
 )  # fmt: skip
+#: Fields of a row or a description of a job whose words its own tenant chose.
+_CHOSEN = ("model", "program", "metrics", "hold", "set_size", "outputs")
+#: Facts about a job that hold the words of who asked for it, and lines of a history that hold none.
+_ASKED = ("JobHeld", "JobRequeued")
+_TOLD = ("refused", "claim given up")
 _TOKEN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._:-]*[A-Za-z0-9_-])?")
+_is_pseudonym = re.compile(r"job-x[0-9a-f]{12}").fullmatch
 _TENANTS_SOURCE = re.compile(r"(/tenants/)([^/]+)")
 
 
@@ -140,37 +146,46 @@ class View:
 
     def names(self, job: Job) -> tuple[str, str, str]:
         """Give job, tenant and model as they are seen: what lists are filtered and sorted by."""
-        own = not self._veiled or self.who.owns(job.tenant)
-        return self.job(job.id), self.tenant(job.tenant), job.model if own else HIDDEN
+        if self.whole(job):
+            return job.id, job.tenant, job.model
+        return self.job(job.id), self.tenant(job.tenant), HIDDEN
+
+    def whole(self, job: Job) -> bool:
+        """Whether a job is seen whole, and not as one that somebody else has."""
+        return not self._veiled or self.who.owns(job.tenant)
 
     def own(self, name: str) -> bool:
         """Whether a job is of the subject's own tenant, as far as the states know."""
-        jobs = [state.jobs[name] for state in self.states if name in state.jobs]
-        return name in self.own_jobs or any(self.who.owns(job.tenant) for job in jobs)
+        if name in self.own_jobs:
+            return True
+        jobs = [state.jobs.get(name) for state in self.states]
+        return any(job is not None and self.who.owns(job.tenant) for job in jobs)
 
     def named(self, name: str) -> str | None:
         """Give the job that is seen under a name; None: there is none."""
         if not self._veiled or self.own(name):
             return name
-        if name.startswith("job-"):
+        if _is_pseudonym(name):
             for job in self.states[0].jobs:
-                if self.job(job) == name:
+                if self._pseudonym("job", job) == name and not self._public(job):
                     return job
         return None
 
     def _public(self, name: str) -> bool:
         if self.own(name):
             return True
-        if any(name in state.jobs for state in self.states):
+        if self._is_job(name):
             return False  # whatever else has that name
         return any(
             name in state.nodes or name in state.pools or name in state.lenders
             for state in self.states
         )
 
+    def _is_job(self, name: str) -> bool:
+        return any(name in state.jobs for state in self.states)
+
     def _pseudonym(self, kind: str, name: str) -> str:
-        text = f"{kind}/{name}".encode()
-        return f"{kind}-x{hmac.new(self.who.veil, text, hashlib.sha256).hexdigest()[:12]}"
+        return _pseudonym(self.who.veil, kind, name)
 
     # --- whole answers ----------------------------------------------------------------------
 
@@ -181,12 +196,15 @@ class View:
         read = orjson.loads(orjson.dumps(document))
         if not self._veiled:
             return self._without_programs(read)
-        foreign = {job for state in self.states for job in state.jobs if not self.own(job)}
+        hidden = {name for name in _names(read) if not self._public(name)}
         tenants = {job.tenant for state in self.states for job in state.jobs.values()}
         tenants -= {self.who.tenant or ""}
-        foreign.update(name for name in _names(read) if not self._public(name))
-        shown = {name: self._pseudonym("tenant", name) for name in tenants}
-        shown |= {name: self._pseudonym("job", name) for name in foreign}
+
+        def shown(name: str) -> str:
+            if name in hidden or (self._is_job(name) and not self.own(name)):
+                return self._pseudonym("job", name)
+            return self._pseudonym("tenant", name) if name in tenants else name
+
         return self._seen(self._without_programs(read), shown)
 
     def _without_programs(self, value: Any) -> Any:
@@ -201,22 +219,27 @@ class View:
             found["raw"] = HIDDEN  # a request's bytes, with the program in them
         return found
 
-    def _seen(self, value: Any, shown: Mapping[str, str], key: str = "") -> Any:
+    def _seen(self, value: Any, shown: Callable[[str], str], key: str = "") -> Any:
         if isinstance(value, list):
             return [self._seen(one, shown, key) for one in value]
         if isinstance(value, str):
             return self._text(value, shown, key)
         if not isinstance(value, dict):
             return value
-        found = {name: self._seen(one, shown, name) for name, one in value.items()}
+        own = self._own_words(value)
+        found = {
+            name: one if name in own else self._seen(one, shown, _field(value, name))
+            for name, one in value.items()
+        }
+        if "asked" in value:
+            found["asked"] = [
+                one if one.startswith(("held by ", "set to ")) else self._seen(one, shown)
+                for one in value["asked"]
+            ]
         if "job" in value and "tenant" in value and not self.who.owns(value["tenant"]):
             found["model"] = HIDDEN
             if "metrics" in value:
                 found["metrics"] = None  # under names of its tenant's choice
-            if "outputs" in value:
-                found["outputs"] = None  # where its tenant's files are, and how they are called
-            if value.get("why") is None and "why_in_words" in value:
-                found["why_in_words"] = None  # what its program said as it failed
             for asked in ("hold", "set_size"):
                 if found.get(asked) is not None:  # by its tenant's people, in their words
                     found[asked] = {**found[asked], "by": HIDDEN, "reason": HIDDEN}
@@ -224,7 +247,28 @@ class View:
             found["error"] = HIDDEN  # a policy's traceback tells of whatever job it was at
         return found
 
-    def _text(self, text: str, shown: Mapping[str, str], key: str) -> str:
+    def _own_words(self, value: Mapping[str, Any]) -> tuple[str, ...]:
+        """Name the fields that hold words about a job of the subject's own: they stand as they are.
+
+        Its people and its programs chose them. Were names replaced there, whoever wrote down a
+        guess would read whether there is such a job or tenant, and its pseudonym.
+        """
+        if self.who.owns(value.get("tenant")):
+            acts = ("subject", "about", "reason") if "verb" in value else ()
+            failed = ("why_in_words", "why_in_short") if value.get("state") == "failed" else ()
+            return (*_CHOSEN, *acts, *failed)
+        if self.who.owns(value.get("spec", {}).get("tenant")) and "history" in value:
+            # `text` is made of what was looked through already.
+            return "failure", "output", "outputs", "metrics", "text"
+        if "detail" in value and "what" in value:  # such histories are of one's own jobs alone
+            return () if value["what"] in _TOLD else ("detail",)
+        if value.get("kind") in _ASKED and self.own(value["fields"]["job"]):
+            return ("fields",)
+        if "detail" in value and "job" in value and self.own(value["job"]):
+            return ("detail",)
+        return ()
+
+    def _text(self, text: str, shown: Callable[[str], str], key: str) -> str:
         if key in _OURS:
             return text
         if key == "tenant":
@@ -232,7 +276,13 @@ class View:
         if key in _NAMES:
             return self.job(text)
         text = _TENANTS_SOURCE.sub(lambda one: one[1] + self.tenant(one[2]), text)
-        return _TOKEN.sub(lambda one: shown.get(one[0], one[0]), text)
+        return _TOKEN.sub(lambda one: shown(one[0]), text)
+
+
+@lru_cache(maxsize=2**16)  # lists are ordered by it, and there may be fifty thousand jobs
+def _pseudonym(veil: bytes, kind: str, name: str) -> str:
+    made = hmac.digest(veil, f"{kind}/{name}".encode(), "sha256")
+    return f"{kind}-x{made.hex()[:12]}"
 
 
 def _asked_tenant(requested: Mapping[str, Any]) -> str | None:
@@ -248,9 +298,14 @@ def _names(value: Any, key: str = "") -> Iterable[str]:
             yield from _names(one, key)
     elif isinstance(value, dict):
         for name, one in value.items():
-            yield from _names(one, name)
+            yield from _names(one, _field(value, name))
     elif isinstance(value, str) and key in _NAMES:
         yield value
+
+
+def _field(value: Mapping[str, Any], name: str) -> str:
+    """Give as which field one is looked at: what figures and needs are called is ours."""
+    return "label" if name == "name" and ("label" in value or "want" in value) else name
 
 
 #: Gives names of a job as somebody sees them: job, tenant, model.

@@ -27,23 +27,22 @@ async def heads(
     here: Gateway, feed: Feed, who: Subject, headers: Headers, last: str | None
 ) -> AsyncIterator[bytes]:
     """Give the events, each as it goes over the wire; `last` is the id of the last one seen."""
-    with here.limits.stream(who.name):
-        yield b": follow this stream instead of polling\nretry: 2000\n\n"
-        seen = last
-        checked_s = here.clock.now_s()
-        while not here.closing.is_set():
-            current = _id(feed)
-            if (feed.problem or current) != seen:
-                seen = feed.problem or current
-                yield _event(feed)
-                await asyncio.sleep(_APART_S)
-            elif not await here.cells.changed(feed.name, _SILENT_S):
-                yield b": nothing new\n\n"
-            if here.clock.now_s() - checked_s >= _CHECK_S:
-                checked_s = here.clock.now_s()
-                if await _now(here, headers) != who:
-                    yield b"event: end\ndata: sign in again\n\n"
-                    return
+    yield b": follow this stream instead of polling\nretry: 2000\n\n"
+    seen = last
+    checked_s = here.clock.now_s()
+    while not here.closing.is_set():
+        current = _id(feed)
+        if (feed.problem or current) != seen:
+            seen = feed.problem or current
+            yield _event(feed)
+            await asyncio.sleep(_APART_S)
+        elif not await here.cells.changed(feed.name, _SILENT_S):
+            yield b": nothing new\n\n"
+        if here.clock.now_s() - checked_s >= _CHECK_S:
+            checked_s = here.clock.now_s()
+            if await _now(here, headers) != who:
+                yield b"event: end\ndata: sign in again\n\n"
+                return
 
 
 def _id(feed: Feed) -> str:

@@ -156,6 +156,8 @@ def _read(file: Path) -> _Tree:
         raise ConfigError(f"{file}: {error.strerror}; give the file with --config") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: is not TOML: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{file}: is nested too deeply; close its brackets") from None
 
 
 def _nested(flags: Sequence[str]) -> _Tree:
@@ -178,7 +180,7 @@ def _nested(flags: Sequence[str]) -> _Tree:
 def _value(text: str) -> object:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text
 
 

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 _DAY_S = 86_400.0
+#: The least that time is divided by: moments are floats, which have no billionths of a second.
+_LEAST_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,9 @@ class Settings:
                     raise ValueError(f"settings: {item.name} must not be below 0, got {value}")
             elif value is not None and not 0 < value < 1e9:
                 raise ValueError(f"settings: {item.name} must be above 0, got {value}")
+        for name in ("cycle_s", "load_slot_s"):
+            if getattr(self, name) < _LEAST_S:
+                raise ValueError(f"settings: {name} must be at least {_LEAST_S:g}")
         if self.load_slot_s > _DAY_S:
             raise ValueError(f"settings: load_slot_s must be at most {_DAY_S:g}, a day")
         if self.lease_s <= self.silence_s:

@@ -200,6 +200,42 @@ async def test_an_index_that_cannot_be_written_is_kept_in_memory(
         assert await answers(served) == expected
 
 
+async def test_an_index_for_which_the_disk_is_too_small_is_kept_in_memory(
+    log: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = await truth(log, serving)
+    sidecar.remove(beside(log))
+    opened = sidecar.open_file
+
+    def small(path: Path) -> sqlite3.Connection:
+        found = opened(path)
+        found.execute("PRAGMA max_page_count = 20")
+        return found
+
+    monkeypatch.setattr(sidecar, "open_file", small)
+    async with serving(log) as served:
+        assert "disk is full" in served.feed.notice
+        assert served.feed.notice.endswith("is kept in memory")
+        assert await answers(served) == expected
+
+
+async def test_an_index_that_is_damaged_while_it_grows_has_its_file_again(
+    log: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever finds the damage throws it away below the fold that adds to it."""
+    monkeypatch.setattr("gateway.feed._TURN", 1)
+    async with serving(log, ready=False) as served:
+        cells = served.gateway.cells
+        await served.until(lambda: cells.feeds and cells.feed(None).index.entries > 50)
+        feed = served.feed
+        assert feed.building
+        feed.rebuild("a page is torn")
+        await served.until(served.level)
+        assert "a page is torn" in feed.notice
+        assert feed.notice.endswith("is built again")
+        assert beside(log).exists()
+
+
 async def test_a_second_gateway_keeps_its_index_in_memory(log: Path, serving: Serving) -> None:
     async with serving(log) as served, serving(log) as other:
         assert served.feed.notice == ""

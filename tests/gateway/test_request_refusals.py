@@ -150,7 +150,9 @@ async def test_who_writes_too_fast_waits(tmp_path: Path, serving: Serving) -> No
 async def test_a_log_that_is_away_is_said_and_nothing_is_half_done(
     tmp_path: Path, serving: Serving
 ) -> None:
-    async with working(tmp_path) as (desk, log), serving(log) as served:
+    path, waits_s = tmp_path / "log.db", iter((0.5, 30.0))
+    outbox = Outbox(lambda clock: SqliteBus.open(path, clock, busy_timeout_s=next(waits_s)), path)
+    async with working(tmp_path) as (desk, log), serving(log, outbox=outbox) as served:
         key = {"Idempotency-Key": "k1"}
         held = SqliteBus.open(log, served.gateway.clock)
         begun, end = threading.Event(), threading.Event()

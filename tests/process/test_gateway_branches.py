@@ -210,6 +210,8 @@ async def test_what_cannot_be_is_refused_with_its_field(log: Path) -> None:
         ({"policy": "fifo"}, 422, "policy"),
         ({"change": {"policy": "fofi"}}, 422, "change.policy"),
         ({"change": {"settings": {"nothing": 1}}}, 422, "change.settings"),
+        ({"change": {"settings": {"cycle_s": 1e-300}}}, 422, "change.settings"),
+        ({"change": {"settings": {"load_slot_s": 1e-300}}}, 422, "change.settings"),
         ({"change": {"add_nodes": {"moon": 2}}}, 422, "change.add_nodes"),
         ({"change": {"lose": ["nobody"]}}, 422, "change.lose"),
         ({"change": {"demand": -1}}, 422, "change.demand"),

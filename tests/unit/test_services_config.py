@@ -120,6 +120,8 @@ def test_the_brokers_addresses_have_variables_of_their_own(
             "agent.schedule.telemtry_every_s: no such key; did you mean telemetry_every_s?",
         ),
         ("[scheduler.settings]\nlease_s = 3", (), "lease_s must be above silence_s"),
+        ("[scheduler.settings]\ncycle_s = 1e-300", (), "cycle_s must be at least 0.001"),
+        ("x = " + "[" * 20_000, (), "nested too deeply"),
         ("[bridge]\nburst = 0", (), "bridge.burst: input should be greater than 0"),
         ("[scheduler]\ngather_s = 'soon'", (), "scheduler.gather_s: input should be a valid"),
         ("[agent]\nname = 'a b'", (), "agent.name: string should match"),
