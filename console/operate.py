@@ -5,7 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from console.asked import (
+from console.forms import asks, moves
+from console.output import fail
+from console.source import Source, Wish
+from console.submission import (
     checked,
     complete,
     deadline_s_of,
@@ -17,9 +20,6 @@ from console.asked import (
     with_code,
     without_command,
 )
-from console.forms import asks, moves
-from console.output import fail
-from console.source import Source, Wish
 from explain.job_file import NO_MODEL
 from explain.moments import duration
 from scheduler.core.transitions import TERMINAL

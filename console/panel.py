@@ -17,7 +17,7 @@ from explain.moments import day_clock, duration
 from explain.progress import ending, length_line, percent, share_done, speeds_of
 from explain.spans import because, ended, longest, missed, missed_because
 from explain.story import Event, Given, Reclaim
-from explain.voice import Tone, Voice, done, joined
+from explain.wording import Tone, Wording, done, joined
 from scheduler.core.state import Job, Lender
 from scheduler.core.transitions import HOLDING, TERMINAL, JobState
 from scheduler.policies.interface import Reason
@@ -51,14 +51,14 @@ def plain_panel(answer: Answer, width: int) -> str:
 
 def panel(answer: Answer) -> RenderableType:
     """Lay the answer out."""
-    voice = Voice(answer.reading.origin_s)
-    parts: list[RenderableType] = [*_head(answer, voice)]
+    wording = Wording(answer.reading.origin_s)
+    parts: list[RenderableType] = [*_head(answer, wording)]
     given = answer.given
     if answer.failure:
         # Why it once had GPUs is no answer to why it failed.
         parts += [*_section("Why"), Text(f"Failed for good: {answer.failure.rstrip('.')}.")]
     elif given is not None and answer.state not in ("completed", "cancelled"):
-        parts += _because(answer, given, voice)
+        parts += _because(answer, given, wording)
     if answer.asked:
         parts += _section("What people asked for")
         parts += [Text(f"▸ {_capital(said)}.") for said in answer.asked]
@@ -72,9 +72,9 @@ def panel(answer: Answer) -> RenderableType:
     if answer.outputs is not None:
         parts += [*_section("Its outputs"), Text(f"{_capital(str(answer.outputs))}.")]
     if missed(answer):
-        parts += [*_section("Why it missed its deadline"), *_missed(answer, voice)]
+        parts += [*_section("Why it missed its deadline"), *_missed(answer, wording)]
     parts += _section("History")
-    parts.append(_history(answer, voice))
+    parts.append(_history(answer, wording))
     title = Text.assemble(("why ", "dim"), (answer.story.job, "bold"))
     return Panel(
         Group(*parts),
@@ -94,7 +94,7 @@ def _section(title: str) -> list[RenderableType]:
 # --- what it is doing ----------------------------------------------------------------------------
 
 
-def _head(answer: Answer, voice: Voice) -> list[RenderableType]:
+def _head(answer: Answer, wording: Wording) -> list[RenderableType]:
     spec, job = answer.spec, answer.job
     said = Text()
     said.append(f" {answer.state.upper()} ", f"reverse {STATE_TONES.get(answer.state, 'cyan')}")
@@ -110,7 +110,7 @@ def _head(answer: Answer, voice: Voice) -> list[RenderableType]:
             asked += " · not at the edge"
         parts.append(Text(asked, "dim"))
     if job is not None and job.state not in TERMINAL:
-        parts += [_progress(answer, job, voice), Text(length_line(job), "dim")]
+        parts += [_progress(answer, job, wording), Text(length_line(job), "dim")]
     if job is not None and job.metrics:
         parts.append(Text(f"Reports {in_words(job.metrics)}.", "dim"))
     return parts
@@ -143,7 +143,7 @@ def _gpus(count: int) -> str:
     return f"{count} GPU{'' if count == 1 else 's'}"
 
 
-def _progress(answer: Answer, job: Job, voice: Voice) -> Text:
+def _progress(answer: Answer, job: Job, wording: Wording) -> Text:
     text = progress(share_done(job, answer.now_s), 24)
     text.append(f" {percent(job, answer.now_s):>4}", "bold")
     if job.step:
@@ -151,7 +151,7 @@ def _progress(answer: Answer, job: Job, voice: Voice) -> Text:
         age_s = answer.now_s - job.step_at_s
         if job.state in HOLDING and age_s >= 1.0:
             text.append(f" was reported {duration(age_s)} ago", "dim")
-    for piece in ending(job, answer.now_s, voice.origin_s):
+    for piece in ending(job, answer.now_s, wording.origin_s):
         text.append(piece.text, None if piece.tone is None else TONES[piece.tone])
     return text
 
@@ -159,54 +159,54 @@ def _progress(answer: Answer, job: Job, voice: Voice) -> Text:
 # --- why -----------------------------------------------------------------------------------------
 
 
-def _because(answer: Answer, given: Given, voice: Voice) -> list[RenderableType]:
+def _because(answer: Answer, given: Given, wording: Wording) -> list[RenderableType]:
     reason = given.reason
     verb = done(reason)
-    when = day_clock(given.at_s, voice.origin_s)
+    when = day_clock(given.at_s, wording.origin_s)
     parts = _section("Why")
-    said = Text.assemble((verb.capitalize(), "bold"), f": {voice.sentence(reason)}.")
+    said = Text.assemble((verb.capitalize(), "bold"), f": {wording.sentence(reason)}.")
     said.append(f"  {reason.rule}, {when}", "dim")
     parts.append(said)
-    parts += [_reclaim(one, voice) for one in answer.reclaims(reason)]
+    parts += [_reclaim(one, wording) for one in answer.reclaims(reason)]
     if reason.figures:
-        parts += [Text(), _figures(given, voice)]
+        parts += [Text(), _figures(given, wording)]
     if answer.loss is not None:
-        parts += [*_section("How it lost its GPUs"), *_loss(answer.loss, voice)]
+        parts += [*_section("How it lost its GPUs"), *_loss(answer.loss, wording)]
     if reason.lost_to:
         parts += _section(_lost_title(reason))
         parts.append(_rivals(answer, given))
     if reason.needs:
         parts += _section("What would have to change")
-        parts += [Text(f"▸ {_capital(voice.need(need))}") for need in reason.needs]
-    earlier = _earlier(answer, given, voice)
+        parts += [Text(f"▸ {_capital(wording.need(need))}") for need in reason.needs]
+    earlier = _earlier(answer, given, wording)
     if earlier is not None:
         parts += [*_section("Decided before"), earlier]
     return parts
 
 
-def _loss(loss: Event, voice: Voice) -> list[RenderableType]:
-    when = day_clock(loss.at_s, voice.origin_s)
+def _loss(loss: Event, wording: Wording) -> list[RenderableType]:
+    when = day_clock(loss.at_s, wording.origin_s)
     said = Text()
     if loss.reason is not None:
         said.append(done(loss.reason).capitalize(), "bold")
-        said.append(f": {voice.sentence(loss.reason)}.")
+        said.append(f": {wording.sentence(loss.reason)}.")
         said.append(f"  {loss.reason.rule}, {when}", "dim")
     else:
         said.append(f"{loss.fields['reason']}", "bold").append(f" at {when}.")
     if loss.fields.get("detail"):
         said.append(f" {loss.fields['detail']}.")
-    return [said, *(_reclaim(one, voice) for one in loss.reclaims)]
+    return [said, *(_reclaim(one, wording) for one in loss.reclaims)]
 
 
-def _reclaim(reclaim: Reclaim, voice: Voice) -> RenderableType:
+def _reclaim(reclaim: Reclaim, wording: Wording) -> RenderableType:
     text = Text("↳ ", "yellow")
-    due = day_clock(reclaim.due_s, voice.origin_s)
+    due = day_clock(reclaim.due_s, wording.origin_s)
     text.append(f"{reclaim.node}", "bold")
-    text.append(f" was called back at {day_clock(reclaim.at_s, voice.origin_s)}, due {due}")
+    text.append(f" was called back at {day_clock(reclaim.at_s, wording.origin_s)}, due {due}")
     if reclaim.reason is not None:
-        text.append(f": {voice.sentence(reclaim.reason)}")
+        text.append(f": {wording.sentence(reclaim.reason)}")
         figures = [f for f in reclaim.reason.figures if f.value > 0]
-        facts = {f.name: voice.value(f.name, f.value) for f in figures}
+        facts = {f.name: wording.value(f.name, f.value) for f in figures}
         if {"needed_gpus", "headroom_gpus"} <= facts.keys():
             now, room = facts["needed_gpus"], facts["headroom_gpus"]
             text.append(f" (needs {now} now, keeps {room} as headroom)", "dim")
@@ -214,13 +214,13 @@ def _reclaim(reclaim: Reclaim, voice: Voice) -> RenderableType:
     return Padding(text, (0, 0, 0, 2))
 
 
-def _figures(given: Given, voice: Voice) -> Table:
+def _figures(given: Given, wording: Wording) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     table.add_column("figure used", min_width=24)
     table.add_column("value", justify="right", style="bold")
     table.add_column("how old it was", style="dim")
     for figure in given.reason.figures:
-        table.add_row(*voice.figure(figure, given.reason.rule))
+        table.add_row(*wording.figure(figure, given.reason.rule))
     return table
 
 
@@ -248,7 +248,7 @@ def _rival(rival: Job | Lender | None, answer: Answer) -> str:
     return ", ".join(parts)
 
 
-def _earlier(answer: Answer, given: Given, voice: Voice) -> RenderableType | None:
+def _earlier(answer: Answer, given: Given, wording: Wording) -> RenderableType | None:
     told = (given.reason, None if answer.loss is None else answer.loss.reason)
     before = [
         one
@@ -267,7 +267,7 @@ def _earlier(answer: Answer, given: Given, voice: Voice) -> RenderableType | Non
     table.add_column(no_wrap=True)
     table.add_column()
     for one in distinct[:3]:
-        table.add_row(voice.second(one.at_s), done(one.reason), voice.sentence(one.reason))
+        table.add_row(wording.second(one.at_s), done(one.reason), wording.sentence(one.reason))
     return table
 
 
@@ -300,7 +300,7 @@ def _speeds(job: Job, now_s: float) -> Table | None:
     return table
 
 
-def _missed(answer: Answer, voice: Voice) -> list[RenderableType]:
+def _missed(answer: Answer, wording: Wording) -> list[RenderableType]:
     """Say where the time went that the job had until its deadline."""
     said = missed_because(answer)
     if said is None:
@@ -310,15 +310,15 @@ def _missed(answer: Answer, voice: Voice) -> list[RenderableType]:
     table.add_column(no_wrap=True, style="yellow")
     table.add_column()
     for wait in longest(answer.story):
-        when = day_clock(wait.begin_s, voice.origin_s)
-        table.add_row(when, f"waited {duration(wait.length_s)}", because(wait, voice))
+        when = day_clock(wait.begin_s, wording.origin_s)
+        table.add_row(when, f"waited {duration(wait.length_s)}", because(wait, wording))
     return [Text(said), table] if table.row_count else [Text(said)]
 
 
 # --- history -------------------------------------------------------------------------------------
 
 
-def _history(answer: Answer, voice: Voice) -> Table:
+def _history(answer: Answer, wording: Wording) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
     table.add_column(no_wrap=True, style="dim")
     table.add_column(no_wrap=True)
@@ -331,26 +331,26 @@ def _history(answer: Answer, voice: Voice) -> Table:
                 table.add_row("…", "", Text(f"{left_out} more, see --json", "dim"))
             continue
         what = Text(f"{MARKS[line.tone]} {line.what}", TONES[line.tone])
-        table.add_row(voice.second(line.at_s), what, _detail(line, voice))
+        table.add_row(wording.second(line.at_s), what, _detail(line, wording))
     if answer.state not in ("completed", "failed", "cancelled", "refused"):
         table.add_row(
-            voice.second(answer.now_s), Text(f"▸ {answer.state}", "bold"), Text("now", "dim")
+            wording.second(answer.now_s), Text(f"▸ {answer.state}", "bold"), Text("now", "dim")
         )
     return table
 
 
-def _detail(line: Line, voice: Voice) -> Text:
+def _detail(line: Line, wording: Wording) -> Text:
     text = Text(line.detail)
     event = line.event
     if event.reclaims:
         nodes = joined([one.node for one in event.reclaims])
-        due = day_clock(event.reclaims[0].due_s, voice.origin_s)
+        due = day_clock(event.reclaims[0].due_s, wording.origin_s)
         owners = [*{o: None for r in event.reclaims if r.reason for o in r.reason.lost_to}]
         text.append(f"{'; ' if line.detail else ''}{nodes} goes back, due {due}", "yellow")
         if owners:
             text.append(f" ({joined(owners)} needs more)", "yellow")
     elif event.reason is not None and line.tone != "quiet":
-        text.append(f"{': ' if line.detail else ''}{voice.sentence(event.reason)}", "dim")
+        text.append(f"{': ' if line.detail else ''}{wording.sentence(event.reason)}", "dim")
     return text
 
 

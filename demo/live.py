@@ -15,7 +15,7 @@ from explain.moments import day_clock, duration
 from explain.phrases import SHORT
 from explain.progress import percent, share_done
 from explain.uses import USES, Use, uses_of_pool
-from explain.voice import VERBS, Voice
+from explain.wording import VERBS, Wording
 from scheduler.core.state import ClusterState, Job, Node
 from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.core.transitions import TERMINAL, JobState, LoanState, NodeState
@@ -44,7 +44,7 @@ class LiveView:
     ) -> None:
         """Watch a run from `start_s` to `end_s`; `clock` is real time, to tell the speed."""
         self._title = title
-        self._voice = Voice(start_s)
+        self._voice = Wording(start_s)
         self._start_s, self._end_s = start_s, end_s
         self._watch = Watch(start_s, end_s, clock or SystemClock())
 

@@ -12,7 +12,7 @@ from explain.history import Line
 from explain.progress import Length, Speeds, length_of, outlook, speeds_of
 from explain.spans import Wait, ended, missed, missed_because, waits
 from explain.story import Given, Kept, Reclaim
-from explain.voice import Voice
+from explain.wording import Wording
 from scheduler.policies.interface import Figure
 
 #: So many of the newest reasons are given.
@@ -134,7 +134,7 @@ class WhyDocument:
 
 def why_document(answer: Answer) -> WhyDocument:
     """Give the answer as plain data."""
-    voice = Voice(answer.reading.origin_s)
+    wording = Wording(answer.reading.origin_s)
     job, now_s = answer.job, answer.now_s
     given, loss = answer.given, answer.loss
     behind = None if given is None else given.reason
@@ -163,13 +163,13 @@ def why_document(answer: Answer) -> WhyDocument:
         output=None if answer.output is None else OutputDocument(*answer.output),
         outputs=answer.outputs,
         asked=answer.asked,
-        because=None if given is None else reason_document(given, voice),
+        because=None if given is None else reason_document(given, wording),
         reclaims=[
-            _reclaim(one, voice) for one in ([] if behind is None else answer.reclaims(behind))
+            _reclaim(one, wording) for one in ([] if behind is None else answer.reclaims(behind))
         ],
-        waits=[_wait(one, voice) for one in waits(answer.story)],
-        reasons=[reason_document(one, voice) for one in answer.story.reasons[-_REASONS:]],
-        history=[_line(one, voice) for one in answer.lines],
+        waits=[_wait(one, wording) for one in waits(answer.story)],
+        reasons=[reason_document(one, wording) for one in answer.story.reasons[-_REASONS:]],
+        history=[_line(one, wording) for one in answer.lines],
         metrics=None if job is None else job.metrics,
         ended=_ended(answer),
     )
@@ -183,7 +183,7 @@ def _ended(answer: Answer) -> list[str] | None:
     return [f"{answer.state.capitalize()} {over}.", *([] if because is None else [because])]
 
 
-def reason_document(given: Given, voice: Voice) -> ReasonDocument:
+def reason_document(given: Given, wording: Wording) -> ReasonDocument:
     """Give a reason as plain data, with its sentence."""
     reason = given.reason
     return ReasonDocument(
@@ -191,33 +191,33 @@ def reason_document(given: Given, voice: Voice) -> ReasonDocument:
         reason.subject,
         reason.verb,
         reason.rule,
-        voice.sentence(reason),
+        wording.sentence(reason),
         reason.lost_to,
-        [_figure(figure, reason.rule, voice) for figure in reason.figures],
-        [NeedDocument(n.name, n.have, n.want, voice.need(n)) for n in reason.needs],
+        [_figure(figure, reason.rule, wording) for figure in reason.figures],
+        [NeedDocument(n.name, n.have, n.want, wording.need(n)) for n in reason.needs],
     )
 
 
-def _figure(figure: Figure, rule: str, voice: Voice) -> FigureDocument:
-    name, text, _ = voice.figure(figure, rule)
+def _figure(figure: Figure, rule: str, wording: Wording) -> FigureDocument:
+    name, text, _ = wording.figure(figure, rule)
     return FigureDocument(figure.name, name, figure.value, figure.age_s, text)
 
 
-def _reclaim(reclaim: Reclaim, voice: Voice) -> ReclaimDocument:
+def _reclaim(reclaim: Reclaim, wording: Wording) -> ReclaimDocument:
     reason = reclaim.reason
-    because = None if reason is None else reason_document(Given(reclaim.at_s, reason), voice)
+    because = None if reason is None else reason_document(Given(reclaim.at_s, reason), wording)
     return ReclaimDocument(reclaim.node, reclaim.at_s, reclaim.due_s, because)
 
 
-def _wait(wait: Wait, voice: Voice) -> WaitDocument:
+def _wait(wait: Wait, wording: Wording) -> WaitDocument:
     reason = wait.reason
     if reason is None:
         return WaitDocument(wait.begin_s, wait.end_s, None, None, ())
-    said = voice.sentence(reason)
+    said = wording.sentence(reason)
     return WaitDocument(wait.begin_s, wait.end_s, reason.rule, said, reason.lost_to)
 
 
-def _line(line: Line, voice: Voice) -> LineDocument:
+def _line(line: Line, wording: Wording) -> LineDocument:
     reason = line.event.reason
-    rule, because = (None, None) if reason is None else (reason.rule, voice.sentence(reason))
+    rule, because = (None, None) if reason is None else (reason.rule, wording.sentence(reason))
     return LineDocument(line.at_s, line.what, line.detail, rule, because)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from explain.story import Event, Story, failure, outputs_of
-from explain.voice import Tone
+from explain.wording import Tone
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from explain.voice import Voice, reason_from
+from explain.wording import Wording, reason_from
 from scheduler.story import Line, subject_of
 
 #: The most characters of one field.
@@ -40,7 +40,7 @@ def _words(line: Line, begin_s: float, subject: str | None) -> str:
 def sentence(reason: Mapping[str, Any], begin_s: float) -> str:
     """Say a reason in words; one that is not as expected, as it stands."""
     try:
-        return Voice(begin_s).sentence(reason_from(reason))
+        return Wording(begin_s).sentence(reason_from(reason))
     except (KeyError, TypeError, ValueError, AssertionError):
         return _short(reason)
 

@@ -14,7 +14,7 @@ import orjson
 
 from explain.acts import act_of
 from explain.tide import tide_of
-from explain.voice import Voice, reason_from
+from explain.wording import Wording, reason_from
 from scheduler.core.state import ClusterState, Job, Node
 from schemas.values import MAX_GPUS_PER_NODE
 
@@ -52,7 +52,7 @@ class Trace:
 
     def __init__(self, cell: str, origin_s: float) -> None:
         """Begin empty; the log began at `origin_s`."""
-        self._cell, self._voice = cell, Voice(origin_s)
+        self._cell, self._voice = cell, Wording(origin_s)
         self._processes: dict[str, int] = {}
         self._open: dict[tuple[str, int], _Open] = {}
         self._sampled_s = -SAMPLE_S

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from explain.moments import day_clock, duration
 from explain.shares import percent as written
-from explain.voice import Tone
+from explain.wording import Tone
 from scheduler.core.state import Job, declared_rate, expected_steps
 from scheduler.core.transitions import TERMINAL, JobState
 

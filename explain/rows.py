@@ -12,7 +12,7 @@ from explain.measured import Measured
 from explain.phrases import SHORT
 from explain.progress import Length, length_of, outlook, share_done
 from explain.story import End, Kept
-from explain.voice import Voice, reason_from
+from explain.wording import Wording, reason_from
 from scheduler.core.freezes import freeze_of
 from scheduler.core.standing import Cordon, Drain, Freeze, Hold, Recall, SetSize
 from scheduler.core.state import Job, Node
@@ -210,17 +210,17 @@ def _job_row(job: Job, reading: Reading, end: End, positions: Mapping[str, int])
         hold=reading.state.standing.holds.get(job.id),
         set_size=reading.state.standing.sizes.get(job.id),
         why=job.why,
-        why_in_words=end.failure or _why(job, Voice(reading.origin_s)) or None,
+        why_in_words=end.failure or _why(job, Wording(reading.origin_s)) or None,
         why_in_short=end.failure or short_why(job),
         waited_s=waited_s(job, now_s),
         outputs=end.outputs,
     )
 
 
-def _why(job: Job, voice: Voice) -> str:
+def _why(job: Job, wording: Wording) -> str:
     if job.why is None or job.state in TERMINAL:
         return ""
-    return voice.sentence(reason_from(job.why))
+    return wording.sentence(reason_from(job.why))
 
 
 def short_why(job: Job) -> str:

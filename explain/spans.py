@@ -7,7 +7,7 @@ from typing import Any
 from explain.answer import Answer
 from explain.moments import day_clock, duration
 from explain.story import Given, Story
-from explain.voice import Voice, joined
+from explain.wording import Wording, joined
 from scheduler.core.transitions import TERMINAL
 from scheduler.policies.interface import Reason
 
@@ -107,11 +107,11 @@ def missed_because(answer: Answer) -> str | None:
     return f"{said}, {duration(took_s - total_s)} with them."
 
 
-def because(wait: Wait, voice: Voice) -> str:
+def because(wait: Wait, wording: Wording) -> str:
     """Say why it waited, and who was ahead of it."""
     if wait.reason is None:
         return "no reason was recorded; it was given GPUs at the next cycle, or between two pools"
-    said = voice.sentence(wait.reason)
+    said = wording.sentence(wait.reason)
     rivals = [name for name in wait.reason.lost_to if name not in said]
     return f"{said} (ahead of it: {joined(rivals)})" if rivals else said
 

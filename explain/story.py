@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from explain.voice import reason_from
+from explain.wording import reason_from
 from scheduler.core.state import Job
 from scheduler.core.transitions import TERMINAL, JobState
 from scheduler.policies.interface import Reason

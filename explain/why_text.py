@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from explain.moments import day_clock, duration
-from explain.voice import Voice
+from explain.wording import Wording
 
 #: Lines of the history that are shown, the newest.
 _LINES_MOST = 16
@@ -30,7 +30,7 @@ def plain_why(document: Mapping[str, Any], width: int) -> str:
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     now_s, origin_s = document["now_s"], document["origin_s"]
-    voice = Voice(origin_s)
+    wording = Wording(origin_s)
 
     def at(moment_s: float) -> str:
         return day_clock(moment_s, origin_s)
@@ -61,4 +61,4 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield from ("", "What people asked for", *(f"  {one}" for one in document["asked"]))
     yield from ("", "History")
     for line in document["history"][-_LINES_MOST:]:
-        yield f"  {voice.second(line['at_s'])}  {line['what']}  {line['detail']}".rstrip()
+        yield f"  {wording.second(line['at_s'])}  {line['what']}  {line['detail']}".rstrip()

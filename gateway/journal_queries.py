@@ -14,7 +14,7 @@ from explain.documents import ReasonDocument, reason_document
 from explain.loan_history import FACTS, WANTED, PastLoan, loans_in
 from explain.metrics import Sample
 from explain.story import End, Ends, Given, Story
-from explain.voice import Voice, reason_from
+from explain.wording import Wording, reason_from
 from gateway.about import MOMENTS, SUBJECTS, Kind
 from gateway.feed import Feed
 from gateway.past import Moment, guarded, mentioning, raw_between, reachable
@@ -105,13 +105,13 @@ async def story(asked: Asked, job: str) -> tuple[Moment, list[_Document]]:
         Problem: 404, there is no such job.
     """
     moment, (known, numbers) = await told(asked, job)
-    voice, done = Voice(moment.feed.origin_s), 0
+    wording, done = Wording(moment.feed.origin_s), 0
     found: list[_Document] = []
     for number, count in numbers:
         for event in known.events[done:count]:
             because = None
             if event.reason is not None:
-                because = reason_document(Given(event.at_s, event.reason), voice)
+                because = reason_document(Given(event.at_s, event.reason), wording)
             found.append(
                 {
                     "entry": number,
@@ -235,13 +235,13 @@ async def decisions(
 
     if subject is not None or rule is not None:
         numbers, step = await guarded(feed, find), 1
-    voice, found, looked = Voice(feed.origin_s), list[_Document](), 0
+    wording, found, looked = Wording(feed.origin_s), list[_Document](), 0
     while looked < min(len(numbers), _LOOKED) and len(found) < limit:
         some = numbers[looked : looked + step]
         for entry in reversed(await raw_between(feed, some[-1], some[0] + 1)):
             looked += 1
             if not telling or _tells(entry):
-                found.append(_decided(entry, voice, subject, rule))
+                found.append(_decided(entry, wording, subject, rule))
             if len(found) == limit:
                 break
     return found, numbers[looked - 1] if 0 < looked < len(numbers) else None
@@ -256,7 +256,7 @@ def _tells(entry: RawEntry) -> bool:
     return any(decision.get(name) for name in ("commands", "reasons", "error"))
 
 
-def _decided(entry: RawEntry, voice: Voice, subject: str | None, rule: str | None) -> _Document:
+def _decided(entry: RawEntry, wording: Wording, subject: str | None, rule: str | None) -> _Document:
     stimulus, decision = orjson.loads(entry.stimulus), orjson.loads(entry.decision)
     data = stimulus["data"]
     reasons = [
@@ -266,7 +266,7 @@ def _decided(entry: RawEntry, voice: Voice, subject: str | None, rule: str | Non
         and (rule is None or reason["rule"] == rule)
     ]
     told: list[ReasonDocument] = [
-        reason_document(Given(entry.at_s, reason_from(reason)), voice)
+        reason_document(Given(entry.at_s, reason_from(reason)), wording)
         for reason in reasons[:_REASONS]
     ]
     return {

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from explain.documents import ReasonDocument, reason_document
 from explain.loan_history import PastLoan, loans_in
 from explain.story import Given
-from explain.voice import Voice, reason_from
+from explain.wording import Wording, reason_from
 from gateway.about import MOMENTS, Kind, mentions
 from gateway.feed import Feed
 from gateway.past import Moment, all_picked, guarded, unindexed
@@ -115,8 +115,8 @@ async def _rows(
     for one in found:
         one.between += told[one.stretch(Kind.NODE, one.node)]
     told = await entries.of([one.stretch(Kind.STEP, job) for one in found for job in one.jobs])
-    voice = Voice(moment.feed.origin_s)
-    return [one.row(told, moment.state, voice) for one in found]
+    wording = Wording(moment.feed.origin_s)
+    return [one.row(told, moment.state, wording) for one in found]
 
 
 class _Reclaim:
@@ -151,7 +151,7 @@ class _Reclaim:
         self,
         told: Mapping[_Stretch, Sequence[JournalEntry]],
         state: ClusterState,
-        voice: Voice,
+        wording: Wording,
     ) -> _Document:
         """Write it; `told` has the steps of its jobs."""
         loan, known, jobs = self._loan, state.nodes.get(self.node), self.jobs
@@ -180,13 +180,13 @@ class _Reclaim:
             "end_entry": loan.end_entry,
             "late_s": loan.late_s,
             "jobs": len(jobs),
-            "because": self._because(voice),
+            "because": self._because(wording),
         }
 
-    def _because(self, voice: Voice) -> ReasonDocument | None:
+    def _because(self, wording: Wording) -> ReasonDocument | None:
         for reason in self.call.decision.get("reasons", ()):
             if reason["subject"] == self.node and reason["verb"] == "reclaims":
-                return reason_document(Given(self.call.at_s, reason_from(reason)), voice)
+                return reason_document(Given(self.call.at_s, reason_from(reason)), wording)
         return None
 
 

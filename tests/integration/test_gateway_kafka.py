@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration.gateways import TRAIN, Gateways, configured, until
 from tests.integration.processes import Fleet
-from tests.patience import wait_until
+from tests.patience import PATIENCE_S, wait_until
 from tidegate_client import Client, Job, Refused
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -78,17 +78,17 @@ def test_two_gateways_behind_one_key_are_one(gateways: Gateways) -> None:
             here.jobs.submit(Job(id=f"j{number}", steps=100_000, rates={1: 50.0}), key=f"k{number}")
             for number in range(3)
         ]
-        jobs[0].wait("running", timeout=60.0)
-        held = jobs[0].hold(reason="its data is wrong", wait=20.0)
+        jobs[0].wait("running", timeout=PATIENCE_S)
+        held = jobs[0].hold(reason="its data is wrong", wait=30.0)
         assert held.result == "done"
         # Asked again with its key, of the other gateway, it is the same request.
         again = here.ask("job.hold", job="j0", reason="its data is wrong", key=held.request)
         assert (again.result, again.entry) == ("done", held.entry)
         until(lambda: jobs[0].refresh().state != "running", "it leaves")
-        assert jobs[0].release(wait=20.0).result == "done"
-        assert jobs[2].cancel(wait=20.0).result == "done"
+        assert jobs[0].release(wait=30.0).result == "done"
+        assert jobs[2].cancel(wait=30.0).result == "done"
         until(lambda: jobs[2].refresh().state == "cancelled", "it is cancelled")
-        cordoned = here.cordon("n1", reason="the fan is loud", wait=20.0)
+        cordoned = here.cordon("n1", reason="the fan is loud", wait=30.0)
         assert cordoned.result == "done"
 
         # What one has told, the other knows: an entry that is new, a page that goes on elsewhere.
@@ -118,17 +118,17 @@ def test_two_gateways_behind_one_key_are_one(gateways: Gateways) -> None:
         assert here.at(then.now_s).overview().entry >= (held.entry or 0)  # type: ignore[operator]
 
         # One cell is not the other's.
-        assert west.cordon("w0", wait=20.0).result == "done"
+        assert west.cordon("w0", wait=30.0).result == "done"
         assert [job.job for job in west.jobs()] == []
         with pytest.raises(Refused, match="there is no node w0"):
-            here.cordon("w0", wait=20.0)
+            here.cordon("w0", wait=30.0)
         with pytest.raises(Refused, match="may not pass on") as refused:
-            here.ask("cell.pause", what="all", wait=20.0)
+            here.ask("cell.pause", what="all", wait=30.0)
         assert refused.value.parameter == "args.verb"
 
         stream = here.stream()
         last = next(stream).entry or 0
-        here.uncordon("n1", wait=20.0)
+        here.uncordon("n1", wait=30.0)
         while (next(stream).entry or 0) <= last:
             pass
         with first.client() as one:

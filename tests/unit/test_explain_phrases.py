@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from explain.phrases import PHRASES, SHORT
-from explain.voice import VERBS, Voice, reason_from
+from explain.wording import VERBS, Wording, reason_from
 from scheduler.core.turn import reason_to_dict
 from scheduler.policies.interface import Figure, Need, Reason
 from scheduler.policies.parts.gang import Outcome
@@ -26,7 +26,7 @@ FAMILIES = "|".join(
     ]
 )
 RULE = re.compile(rf"({FAMILIES})\.[a-z_0-9]+")
-VOICE = Voice(1_767_571_200.0)
+VOICE = Wording(1_767_571_200.0)
 
 
 def trees() -> Iterator[ast.Module]:

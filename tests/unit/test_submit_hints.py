@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from console.asked import hints
+from console.submission import hints
 from schemas.events import JobSubmitted
 
 NODES: Any = [

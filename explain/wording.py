@@ -99,7 +99,7 @@ _SLOT = re.compile(r"\{([a-z_:0-9]+)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
+class Wording:
     """How to write moments: relative to the beginning of the log."""
 
     origin_s: float
