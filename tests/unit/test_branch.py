@@ -21,6 +21,8 @@ from simulator.branch.requests import verb_of
 from simulator.branch.run import branch
 from tests.golden.alter import Capture, ran
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parent.parent / "golden"
 
 

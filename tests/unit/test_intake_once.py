@@ -12,6 +12,8 @@ from schemas.topics import EVENTS
 from tests.builders import START_S, node_born, submitted
 from tests.desk import Desk, measured, open_desk
 
+pytestmark = pytest.mark.slow
+
 BOOT = int(START_S // 60)
 
 

@@ -115,7 +115,11 @@ def test_the_same_files_are_the_same_bytes_and_are_stored_once(tmp_path: Path) -
         (lambda top: (top / "out").symlink_to("a/../b"), "goes up in its middle"),
         (lambda top: os.mkfifo(top / "pipe"), "pipe: is a device, a pipe or a socket"),
         (lambda top: (top / "a\nb").touch(), "characters that nobody can see"),
-        (lambda top: (top / "large").write_bytes(os.urandom(65 * MIB)), "the limit is 64"),
+        pytest.param(
+            lambda top: (top / "large").write_bytes(os.urandom(65 * MIB)),
+            "the limit is 64",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_is_no_code_is_not_packed(
