@@ -122,7 +122,7 @@ def test_what_keeps_it_from_starting_is_told(
     assert main([*start[:-1], _written(config, reached + tls + oidc)]) == 2
     assert "has 5 bytes, and needs 32" in capsys.readouterr().err
     assert main(["gateway", "token", "ci", "--role", "tenant"]) == 2
-    assert "add tenant" in capsys.readouterr().err
+    assert "add --tenant" in capsys.readouterr().err
     assert main(["gateway", "token", "ci", "--expires", "soon"]) == 2
     assert "write 12h or 90d" in capsys.readouterr().err
 
