@@ -18,7 +18,7 @@ from scheduler.policies.tide.quotas import quotas_of, read
 from scheduler.policies.tide.reasons import explain, unable
 from scheduler.policies.tide.repacking import repack_of
 from scheduler.policies.tide.servers import without_server
-from scheduler.policies.tide.unused import borrow, draws, idle, unused, why_back
+from scheduler.policies.tide.unused import faster_pools, idle, lend_only, unused, why_back
 from scheduler.policies.tide.worth import classes, weights, worth
 
 #: So many times prices are found anew for who found no edge server, at most.
@@ -112,7 +112,7 @@ class Tide:
                 repack_of, market, weight, promises, found, self.horizon_s, len(jobs.ids)
             )
         if loans.lend and not crowded:
-            borrow(loans, snapshot, draws(snapshot, market))
+            lend_only(loans, snapshot, faster_pools(snapshot, market))
         empty = [] if loans.lend else idle(snapshot, self.loans.loan_min_s)
         if empty:
             left, used = np.zeros(len(price), dtype=np.int64), market.rows[gpus[market.rows] > 0]

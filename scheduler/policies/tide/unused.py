@@ -22,7 +22,7 @@ _EDGE, _INFERENCE, _TRAINING = int(Kind.EDGE), int(Kind.INFERENCE), int(Kind.TRA
 _LENT = int(LoanPhase.LENT)
 
 
-def draws(seen: Snapshot, market: Market) -> Bools:
+def faster_pools(seen: Snapshot, market: Market) -> Bools:
     """(m,) pools where some job that runs would be faster than at home, though no GPUs are lacking.
 
     Home may be slower, or have fewer GPUs in all than such a job can use.
@@ -42,8 +42,8 @@ def draws(seen: Snapshot, market: Market) -> Bools:
     return found
 
 
-def borrow(loans: Loans, seen: Snapshot, pools: Bools) -> None:
-    """Leave to their owners the nodes of other pools than these that would be lent.
+def lend_only(loans: Loans, seen: Snapshot, pools: Bools) -> None:
+    """Have only nodes of some pools lent; all others stay with their owners.
 
     Args:
         loans: What owners would lend; changed.
