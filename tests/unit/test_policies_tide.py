@@ -224,19 +224,39 @@ def test_nothing_is_lent(pool: Pool, jobs: list[Job]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "speed", "lent"),
+    ("work_s", "sizes", "speed", "lent"),
     [
-        ((4, 8), 1.0, 0),  # it is about to end, so that a change does not pay, at home neither
-        ((4, 8), 1.5, 1),  # it would be faster there
-        ((4, 16), 1.0, 2),  # training is too small for it
+        (60.0, (4, 8), 1.0, 0),  # it is about to end, so that a change does not pay
+        (60.0, (4, 8), 1.5, 0),
+        (90_000.0, (4, 8), 1.0, 0),  # it has as much at home
+        (90_000.0, (4, 8), 1.5, 1),  # it would be faster there
+        (90_000.0, (4, 16), 1.0, 2),  # training is too small for it
     ],
 )
-def test_while_nobody_lacks_gpus_only_better_ones_are_lent(
-    sizes: tuple[int, ...], speed: float, lent: int
+def test_only_what_would_be_used_is_lent(
+    work_s: float, sizes: tuple[int, ...], speed: float, lent: int
 ) -> None:
-    job = Job("a", work_s=60.0, sizes=sizes, held={"train-000": 4})
+    job = Job("a", work_s=work_s, sizes=sizes, held={"train-000": 4})
     room = [Pool("train", nodes=1), infer(LoanPhase.OWNED, QUIET, speed=speed)]
     assert len(plan(snapshot(room, [job])).lend) == lent
+
+
+def test_nothing_is_lent_for_a_gang_that_has_no_use_for_it() -> None:
+    def lent(nodes: int) -> tuple[str, ...]:
+        owner = replace(infer(LoanPhase.OWNED, QUIET), nodes=nodes)  # it keeps one of them
+        return plan(snapshot([Pool("train", nodes=1), owner], [Job("gang", sizes=(16,))])).lend
+
+    assert len(lent(3)) == 2  # its GPUs must all be in one pool
+    assert lent(2) == ()
+
+
+def test_a_node_on_its_way_is_not_asked_for_twice() -> None:
+    waits = [Job("w", work_s=90_000, sizes=(8,))]
+    asked = [LoanPhase.OWNED, LoanPhase.OWNED, LoanPhase.OWNED, LoanPhase.LENDING]
+    assert len(plan(snapshot([infer(LoanPhase.OWNED, QUIET)], waits)).lend) == 1
+    assert plan(snapshot([infer(asked, QUIET)], waits)).lend == ()
+    two = [*waits, replace(waits[0], id="v")]
+    assert len(plan(snapshot([infer(asked, QUIET)], two)).lend) == 1
 
 
 def test_nodes_go_back_before_they_are_needed() -> None:

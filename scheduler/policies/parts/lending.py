@@ -30,7 +30,12 @@ _MOVING_COST = 100.0
 
 
 def lend_and_reclaim(
-    seen: Snapshot, options: LoanOptions, rules: Sequence[str] = RULES, *, edge: bool = True
+    seen: Snapshot,
+    options: LoanOptions,
+    rules: Sequence[str] = RULES,
+    *,
+    edge: bool = True,
+    wanted: bool = True,
 ) -> Loans:
     """Decide all loans.
 
@@ -39,6 +44,8 @@ def lend_and_reclaim(
         options: When to lend and when to reclaim.
         rules: How victims of a reclaim are chosen; the cheapest answer of all wins.
         edge: Whether edge nodes are asked for; those that were lent go back in any case.
+        wanted: Whether only as many nodes are lent as jobs could use GPUs, wherever these are; else
+            all that owners can spare.
     """
     loans = Loans()
     if not seen.lenders:
@@ -49,14 +56,15 @@ def lend_and_reclaim(
     if not offers and not acting:
         return loans
     curve = curves(seen.jobs)
-    wanted = _wanted(seen, curve, offers, edge) if offers else {}
-    for index in sorted([*acting, *wanted]):
-        if index not in wanted:
+    if wanted and offers:
+        offers = _wanted(seen, curve, offers, edge)
+    for index in sorted([*acting, *offers]):
+        if index not in offers:
             _reclaim(seen, curve, outlook, index, rules, loans)
-        elif wanted[index]:
-            decision = outlook.lends(index, wanted[index])
-            loans.lend.extend(wanted[index])
-            loans.reasons.extend(lends(seen.nodes.ids[node], decision) for node in wanted[index])
+        elif offers[index]:
+            decision = outlook.lends(index, offers[index])
+            loans.lend.extend(offers[index])
+            loans.reasons.extend(lends(seen.nodes.ids[node], decision) for node in offers[index])
     return loans
 
 

@@ -1,36 +1,57 @@
 """The default policy: one market for all GPUs, with promises and rights in it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 
-from scheduler.policies.interface import WAITING, Plan, Snapshot
+from scheduler.policies.interface import WAITING, Bools, Floats, Ints, Plan, Snapshot
 from scheduler.policies.parts.allot import KEEP, Allotment, allot
 from scheduler.policies.parts.lending import lend_and_reclaim
 from scheduler.policies.parts.loans import LoanOptions
 from scheduler.policies.ranges import Positive
+from scheduler.policies.tide.borrowing import (
+    as_lent,
+    enough,
+    idle,
+    lend_only,
+    taken,
+    unused,
+    used,
+    why_back,
+)
 from scheduler.policies.tide.limits import clear_within
-from scheduler.policies.tide.market import open_market
+from scheduler.policies.tide.market import Market, open_market
 from scheduler.policies.tide.promises import hold, keep
 from scheduler.policies.tide.quotas import quotas_of, read
 from scheduler.policies.tide.reasons import explain, unable
 from scheduler.policies.tide.repacking import repack_of
 from scheduler.policies.tide.servers import without_server
-from scheduler.policies.tide.unused import faster_pools, idle, lend_only, unused, why_back
 from scheduler.policies.tide.worth import classes, weights, worth
 
 #: So many times prices are found anew for who found no edge server, at most.
 _AGAIN = 4
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Shared:
+    """What is made of the GPUs that there are; m pools."""
+
+    allotment: Allotment
+    price: Floats  #: (m,) what a GPU is worth to whoever got none there.
+    left: Ints  #: (m,) GPUs that nobody is given.
+    waits: (
+        Bools  #: (n,) jobs that got nothing, though no limit of their tenant's keeps them from it.
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Tide:
     """One market for all GPUs: every job, every site, one price a site; promises in it.
 
-    1. Owners lend what they will not need for a while, if somebody lacks GPUs or would be faster
-       on theirs, and get it back before they need it, or when nobody wants it.
+    1. Owners lend what they will not need for a while, if jobs would go there, had they it now, and
+       get it back before they need it, or when nobody wants it.
     2. On GPUs that nobody takes back, jobs that can be in time are promised to be; what a promise
        needs is kept, whatever it is worth.
     3. All else goes where it is worth most: a job's weight (short ones more, those that waited
@@ -72,65 +93,23 @@ class Tide:
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Decide sites and sizes of all jobs, and which nodes change hands."""
-        jobs, nodes = snapshot.jobs, snapshot.nodes
-        loans = lend_and_reclaim(snapshot, self.loans)
+        nodes = snapshot.nodes
+        loans = lend_and_reclaim(snapshot, self.loans, wanted=False)
         reclaim = {nodes.ids[node]: due_s for node, due_s in sorted(loans.reclaim.items())}
         market = open_market(snapshot, reclaim)
-        gpus = np.where((jobs.phase == WAITING) | market.ousted, 0, KEEP)
-        pool = jobs.pool.copy()
-        notes: dict[str, tuple[float, ...]] = {}
-        why, repack = unable(snapshot, market), None
-        price = np.zeros(len(snapshot.pools.ids))
-        crowded = len(market.rows) > len(market.sites) == 0
-        if len(market.rows) and len(market.sites):
-            quotas = quotas_of(snapshot, market, self.quotas)
-            promises = keep(snapshot, market, self.pledge_s, quotas)
-            notes = promises.notes
-            weight = weights(snapshot, market, self.patience_s)
-            within = quotas.entitled(snapshot, market, weight, promises.bound, promises.floor)
-            rank = classes(snapshot, market, within)
-            value = worth(market, weight, self.horizon_s, rank)
-            hold(promises, value)
-            limited = clear_within(market, value, promises, quotas, within, rank)
-            for _ in range(_AGAIN):
-                lost = without_server(snapshot, market, reclaim, limited.found)
-                if not lost:
-                    break
-                for site, job in lost:
-                    value[site, job, 1:] = -np.inf
-                limited = clear_within(market, value, promises, quotas, within, rank)
-            found = limited.found
-            why = explain(snapshot, market, value, promises, quotas, limited) | why
-            # Who waits keeps what it has, where that is what it is to have more of.
-            stays = np.where(found.site == market.home, market.sizes[market.present], 0)
-            gpus[market.rows] = np.where(limited.waits, stays, market.sizes[found.level])
-            on = found.level > 0
-            pool[market.rows[on]] = market.sites[found.site[on]]
-            price[market.sites] = found.price
-            crowded = bool(found.price.any() or found.missing.any())
-            repack = partial(
-                repack_of, market, weight, promises, found, self.horizon_s, len(jobs.ids)
-            )
-        if loans.lend and not crowded:
-            lend_only(loans, snapshot, faster_pools(snapshot, market))
+        shared = self._share(snapshot, market, reclaim)
+        if loans.lend:
+            lend_only(loans, snapshot, self._borrowed(snapshot, loans.lend, reclaim, shared))
         empty = [] if loans.lend else idle(snapshot, self.loans.loan_min_s)
         if empty:
-            left, used = np.zeros(len(price), dtype=np.int64), market.rows[gpus[market.rows] > 0]
-            left[market.sites] = market.gpus
-            np.subtract.at(left, pool[used], gpus[used])
-            back = unused(snapshot, empty, left, price, loans.reclaim)
+            back = unused(snapshot, empty, shared.left, shared.price, loans.reclaim)
             due_s = snapshot.now_s + max(self.loans.lead_s, self.loans.warm_up_s)
             reclaim |= {nodes.ids[node]: due_s for node in back}
             loans.reasons.extend(why_back(snapshot, node) for node in back)
         plan = allot(
             snapshot,
-            Allotment(
-                gpus,
-                "market.price",
-                pool=pool,
-                repack=repack,
-                why=why,
-                notes=notes,
+            replace(
+                shared.allotment,
                 lend=tuple(nodes.ids[node] for node in sorted(loans.lend)),
                 reclaim=reclaim,
                 reasons=tuple(loans.reasons),
@@ -142,3 +121,63 @@ class Tide:
             if tenant not in snapshot.quotas  # the core holds what an administrator set
         }
         return replace(plan, limits=limits) if limits else plan
+
+    def _borrowed(
+        self, seen: Snapshot, offered: Sequence[int], reclaim: Mapping[str, float], now: _Shared
+    ) -> set[int]:
+        """Find which of the nodes that owners offer jobs would be on, were they here now."""
+        refused = enough(seen, offered, now.left, now.price)
+        offered = [node for node in offered if node not in refused]
+        found = taken(seen, offered, now.waits)
+        offered = [node for node in offered if node not in found]
+        if not offered:
+            return found
+        there = as_lent(seen, [*offered, *found])
+        shared = self._share(there, open_market(there, reclaim), reclaim)
+        targets = allot(there, replace(shared.allotment, reclaim=reclaim)).targets.values()
+        on = {node for target in targets if target for node, _ in target.placement}
+        return found | used(seen, offered, on)
+
+    def _share(self, seen: Snapshot, market: Market, reclaim: Mapping[str, float]) -> _Shared:
+        """Share out the GPUs that there are."""
+        jobs = seen.jobs
+        gpus = np.where((jobs.phase == WAITING) | market.ousted, 0, KEEP)
+        pool = jobs.pool.copy()
+        notes: dict[str, tuple[float, ...]] = {}
+        why, repack = unable(seen, market), None
+        price, waits = np.zeros(len(seen.pools.ids)), np.zeros(len(jobs.ids), dtype=np.bool_)
+        waits[market.rows] = True
+        if len(market.rows) and len(market.sites):
+            quotas = quotas_of(seen, market, self.quotas)
+            promises = keep(seen, market, self.pledge_s, quotas)
+            notes = promises.notes
+            weight = weights(seen, market, self.patience_s)
+            within = quotas.entitled(seen, market, weight, promises.bound, promises.floor)
+            rank = classes(seen, market, within)
+            value = worth(market, weight, self.horizon_s, rank)
+            hold(promises, value)
+            limited = clear_within(market, value, promises, quotas, within, rank)
+            for _ in range(_AGAIN):
+                lost = without_server(seen, market, reclaim, limited.found)
+                if not lost:
+                    break
+                for site, job in lost:
+                    value[site, job, 1:] = -np.inf
+                limited = clear_within(market, value, promises, quotas, within, rank)
+            found = limited.found
+            why = explain(seen, market, value, promises, quotas, limited) | why
+            # Who waits keeps what it has, where that is what it is to have more of.
+            stays = np.where(found.site == market.home, market.sizes[market.present], 0)
+            gpus[market.rows] = np.where(limited.waits, stays, market.sizes[found.level])
+            on = found.level > 0
+            waits[market.rows] = ~on & ~limited.refused
+            pool[market.rows[on]] = market.sites[found.site[on]]
+            price[market.sites] = found.price
+            repack = partial(
+                repack_of, market, weight, promises, found, self.horizon_s, len(jobs.ids)
+            )
+        left, given = np.zeros(len(price), dtype=np.int64), gpus > 0
+        left[market.sites] = market.gpus
+        np.subtract.at(left, pool[given], gpus[given])
+        allotment = Allotment(gpus, "market.price", pool=pool, repack=repack, why=why, notes=notes)
+        return _Shared(allotment, price, left, waits)

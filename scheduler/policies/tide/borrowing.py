@@ -1,0 +1,164 @@
+"""Which nodes are borrowed, since jobs would use them, and which go back, since none wants them."""
+
+from collections import Counter
+from collections.abc import Container, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from scheduler.policies.interface import (
+    Bools,
+    Figure,
+    Floats,
+    Ints,
+    Kind,
+    LoanPhase,
+    Reason,
+    Snapshot,
+)
+from scheduler.policies.parts.loans import Loans
+
+_EDGE, _TRAINING = int(Kind.EDGE), int(Kind.TRAINING)
+_LENDING, _LENT = int(LoanPhase.LENDING), int(LoanPhase.LENT)
+
+
+def enough(seen: Snapshot, offered: Sequence[int], left: Ints, price: Floats) -> set[int]:
+    """Return those offered nodes of whose pool GPUs are left that nobody wants.
+
+    Not of the edge: there a gang has one server, and what is left may be too small for it.
+
+    Args:
+        seen: What is known.
+        offered: By owners, as indices into `Nodes`.
+        left: (m,) GPUs of each pool that nobody is given.
+        price: (m,) what one of them is worth to whoever got none there.
+    """
+    pool, gpus = seen.nodes.pool[offered], seen.nodes.gpus[offered]
+    found = (seen.pools.kind[pool] != _EDGE) & (price[pool] == 0.0) & (left[pool] >= gpus)
+    return {node for node, is_enough in zip(offered, found.tolist(), strict=True) if is_enough}
+
+
+def taken(seen: Snapshot, offered: Sequence[int], waits: Bools) -> set[int]:
+    """Return those offered nodes that jobs with nothing would fill in any case.
+
+    It takes less time than to share out the GPUs that there would be, and matters where many wait.
+
+    Args:
+        seen: What is known.
+        offered: By owners, as indices into `Nodes`.
+        waits: (n,) jobs that got nothing, though they may have GPUs.
+    """
+    jobs, nodes, pools = seen.jobs, seen.nodes, seen.pools
+    least = jobs.sizes[(jobs.rate > 0).argmax(axis=1)]
+    found, waits = set[int](), waits.copy()
+    for pool in np.unique(nodes.pool[offered]).tolist():
+        edge = pools.kind[pool] == _EDGE
+        ours = [node for node in offered if nodes.pool[node] == pool]
+        coming = (nodes.pool == pool) & (nodes.loan == _LENDING)
+        there = np.concatenate((nodes.gpus[ours], nodes.gpus[coming]))
+        may = waits & (jobs.affinity[:, pool] > 0) & (least <= there.min())
+        may &= (jobs.memory_mib <= pools.gpu_memory_mib[pool]) & (jobs.edge_allowed | ~edge)
+        rows = may.nonzero()[0]
+        # A server at the edge runs one gang.
+        fill = (np.ones_like(rows) if edge else least[rows]).cumsum()
+        room = len(there) if edge else there.sum()
+        if len(fill) and fill[-1] >= room:
+            found.update(ours)
+            waits[rows[: fill.searchsorted(room) + 1]] = False
+    return found
+
+
+def as_lent(seen: Snapshot, offered: Sequence[int]) -> Snapshot:
+    """Show what would be known if nodes that owners offer were on loan, and those on their way."""
+    nodes = seen.nodes
+    there = nodes.loan == _LENDING
+    there[offered] = True
+    lent = replace(
+        nodes,
+        loan=np.where(there, _LENT, nodes.loan),
+        free=np.where(there, nodes.gpus, nodes.free),
+        usable=nodes.usable | there,
+    )
+    return replace(seen, nodes=lent)
+
+
+def used(seen: Snapshot, offered: Sequence[int], on: Container[str]) -> set[int]:
+    """Return those offered nodes that would be used, were they here.
+
+    A node on its way that would not be used stands in for one of its pool that would.
+
+    Args:
+        seen: What is known.
+        offered: By owners, as indices into `Nodes`.
+        on: Names of the nodes that jobs would then be on.
+    """
+    nodes = seen.nodes
+    coming: list[int] = (nodes.loan == _LENDING).nonzero()[0].tolist()
+    instead = Counter(nodes.pool[node] for node in coming if nodes.ids[node] not in on)
+    found = set()
+    for node in offered:
+        if nodes.ids[node] in on:
+            pool = nodes.pool[node]
+            if not instead[pool]:
+                found.add(node)
+            instead[pool] = max(0, instead[pool] - 1)
+    return found
+
+
+def lend_only(loans: Loans, seen: Snapshot, wanted: Container[int]) -> None:
+    """Have only some nodes lent, as indices into `Nodes`; all others stay with their owners."""
+    stay = {seen.nodes.ids[node] for node in loans.lend if node not in wanted}
+    loans.lend = [node for node in loans.lend if node in wanted]
+    loans.reasons = [one for one in loans.reasons if one.subject not in stay]
+
+
+def idle(seen: Snapshot, loan_min_s: float) -> list[int]:
+    """Return lent nodes, as indices into `Nodes`, on which nothing runs.
+
+    Args:
+        seen: What is known.
+        loan_min_s: A younger loan goes on: a job may be on its way.
+    """
+    nodes = seen.nodes
+    lent = ((nodes.loan == _LENT) & (nodes.free == nodes.gpus)).nonzero()[0]
+    if not len(lent):
+        return []
+    old = seen.now_s - nodes.lent_since_s[lent] >= loan_min_s
+    found: list[int] = lent[old].tolist()
+    return found
+
+
+def unused(
+    seen: Snapshot, empty: Sequence[int], left: Ints, price: Floats, going: Container[int]
+) -> list[int]:
+    """Return nodes that go back now.
+
+    Whoever wants GPUs of such a node's pool finds them beside it. As many GPUs are left of
+    training's own and other lent nodes, too, so that who comes next does not miss it; or as many as
+    training has, where that is fewer. An edge server is missed by nobody who has none.
+
+    Args:
+        seen: What is known.
+        empty: Those of `idle`.
+        left: (m,) GPUs of each pool that nobody is given.
+        price: (m,) what one of them is worth to whoever got none there.
+        going: Nodes that this plan gives back already.
+    """
+    nodes, kind = seen.nodes, seen.pools.kind
+    own, left = int(nodes.gpus[kind[nodes.pool] == _TRAINING].sum()), left.copy()
+    spare, back = int(left[kind != _EDGE].sum()), []
+    for node in empty:
+        pool, gpus = nodes.pool[node], int(nodes.gpus[node])
+        edge = kind[pool] == _EDGE
+        free = node not in going and price[pool] == 0.0 and gpus <= left[pool]
+        if free and (edge or spare - gpus >= min(gpus, own)):
+            left[pool] -= gpus
+            spare -= 0 if edge else gpus
+            back.append(node)
+    return back
+
+
+def why_back(seen: Snapshot, node: int) -> Reason:
+    """Say why such a node goes back."""
+    figures = (Figure("lent_s", seen.now_s - float(seen.nodes.lent_since_s[node])),)
+    return Reason(seen.nodes.ids[node], "reclaims", "loans.unused", figures, (), ())
