@@ -261,8 +261,8 @@ def _end(context: str, error: Exception) -> NoReturn:
         fail(f"{context}: {said}. Ask somebody who may, or sign in as such.", code=1)
     if isinstance(error, NoGateway):
         fail(
-            f"{context}: {said}. Is it running? `tidegate context list` has its address; "
-            "--log asks a log without it."
+            f"{context}: {said}. `tidegate context list` has the address of each context; "
+            "--log asks a log without a gateway."
         )
     fail(f"{context}: {said}.")
 

@@ -92,7 +92,7 @@ def test_the_command_says_the_same_of_a_context_and_of_the_file(
     gateway.end()
     ran = tidegate("jobs")
     assert ran.code == 2
-    assert ran.err.startswith("here: no gateway answers")
+    assert ran.err.startswith(f"here: no gateway answers at {gateway.url}: ")
 
 
 @pytest.fixture
