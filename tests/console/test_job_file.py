@@ -99,6 +99,15 @@ def test_what_is_wrong_is_named_with_its_place(
     assert words in ran.err
 
 
+def test_a_wrong_size_is_named_where_speeds_are_guessed_by_sizes(
+    tidegate: Run, log: Path, tmp_path: Path
+) -> None:
+    for size, words in (("gpus_min: many", "valid integer"), ("sizes: 99999", "equal to 65536")):
+        file = written(tmp_path, f"command: [a]\n{size}")
+        said = tidegate.refuses("submit", file, "--log", log)
+        assert (said.startswith("gpus_min: "), words in said) == (True, True), said
+
+
 def test_of_submits_with_one_key_all_ask_for_the_same(tidegate: Run, log: Path) -> None:
     given = ("submit", "--key", "dag-17", "--log", log, "--", "true")
     first, second = tidegate(*given), tidegate(*given)
