@@ -174,9 +174,15 @@ def test_code_that_cannot_be_is_named(
     assert not (tmp_path / "store").exists()
 
 
-def test_what_is_refused_stores_nothing(tidegate: Run, log: Path, tmp_path: Path) -> None:
+def test_what_is_refused_or_only_tried_stores_nothing(
+    tidegate: Run, log: Path, tmp_path: Path
+) -> None:
     folder, store = coded(tmp_path)
     known = tidegate.tells("jobs", "--all", "--log", log)["jobs"][0]["job"]
     flags = ("submit", "--code", folder, "--code-store", store, "--log", log, "--job", known)
     assert f"{known} exists already" in tidegate.refuses(*flags, "--", "true")
     assert not (tmp_path / "store").exists()
+    tried = tidegate.does(*flags[:-1], "new", "--dry-run", "--", "true")
+    assert "code_sha256: " in tried.out
+    assert "Its code" not in tried.err
+    assert not (tmp_path / "store").exists(), "nor does a dry run"
