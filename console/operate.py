@@ -104,6 +104,8 @@ def submit(
 
     Example: tidegate submit job.yaml --key nightly-17 --log run.db
 
+    Example: tidegate submit job.yaml --dry-run --log run.db
+
     Example: tidegate submit --code . --code-store file:///shared/code --log run.db --
     python train.py
 
