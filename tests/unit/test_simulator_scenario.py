@@ -181,7 +181,7 @@ def test_fleet_has_room_for_the_largest_rigid_job() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"hours": 0.0}, {"hours": float("nan")}, {"start_hour": -1.0}, {"pool_gpus": 0}, {"load": 0}],
+    [{"hours": 0.0}, {"hours": float("nan")}, {"pool_gpus": 0}, {"load": 0}],
 )
 def test_demand_refuses_nonsense(wrong: dict[str, float]) -> None:
     (name,) = wrong
