@@ -55,22 +55,6 @@ class Scenario:
         """Give the pool of a kind."""
         return next(pool for pool in self.pools if pool.kind == kind)
 
-    @property
-    def load(self) -> float:
-        """GPU time asked for within the hours, over what the training pool alone has."""
-        alone = self.pool("training").gpus * self.hours * 3600.0
-        return asked_gpu_s(self.workload, self.hours) / alone
-
-    @property
-    def load_with_loans(self) -> float:
-        """The same, over the training pool and all that lenders do not need, at its speed."""
-        total = self.pool("training").gpus * self.hours * 3600.0
-        for pool in self.pools:
-            lenders = [pool.name] if pool.kind == "inference" else [name for name, _ in pool.nodes]
-            idle = sum(self.tides[name].idle_gpu_s for name in lenders if name in self.tides)
-            total += idle * pool.speed_factor
-        return asked_gpu_s(self.workload, self.hours) / total
-
 
 def asked_gpu_s(workload: Workload, hours: float) -> float:
     """GPU-seconds that jobs ask for before the end, if each ran at once at the size asked for."""

@@ -27,21 +27,6 @@ class Curves:
     work_s: Floats  #: (n,) time the remaining steps take on one such GPU.
     change_s: Floats  #: (n,) pause of a change of size: checkpoint and start.
 
-    def of(self, rows: Ints) -> "Curves":
-        """Return the curves of some jobs."""
-        return Curves(
-            sizes=self.sizes,
-            allowed=self.allowed[rows],
-            rate=self.rate[rows],
-            runnable=self.runnable[rows],
-            base=self.base[rows],
-            top=self.top[rows],
-            present=self.present[rows],
-            unit_rate=self.unit_rate[rows],
-            work_s=self.work_s[rows],
-            change_s=self.change_s[rows],
-        )
-
 
 def curves(jobs: Jobs) -> Curves:
     """Read the curves of all jobs, running or not."""
