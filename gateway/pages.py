@@ -49,9 +49,9 @@ _STRANGER = (
 )
 
 
-def add_pages(app: FastAPI, static: Path = STATIC) -> None:
+def add_pages(app: FastAPI) -> None:
     """Add the console's pages and files."""
-    app.state.static = static
+    app.state.static = STATIC
     app.add_api_route("/assets/{name}", asset, include_in_schema=False)
     app.add_api_route("/", page, include_in_schema=False)
     for view in VIEWS:
