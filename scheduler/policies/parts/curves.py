@@ -23,8 +23,7 @@ class Curves:
     base: Ints  #: (n,) level of the smallest allowed size.
     top: Ints  #: (n,) level of the largest allowed size.
     present: Ints  #: (n,) level of the size now held, -1 if none, or none that is allowed.
-    unit_rate: Floats  #: (n,) steps per second per GPU at the base size.
-    work_s: Floats  #: (n,) time the remaining steps take on one such GPU.
+    work_s: Floats  #: (n,) GPU-seconds that the remaining steps take at the base size.
     change_s: Floats  #: (n,) pause of a change of size: checkpoint and start.
 
 
@@ -51,7 +50,6 @@ def curves(jobs: Jobs) -> Curves:
         base=base,
         top=top,
         present=np.where(known, present, -1),
-        unit_rate=unit,
         work_s=np.maximum(jobs.remaining_steps / unit, SHORTEST_S),
         change_s=jobs.checkpoint_cost_s + jobs.start_cost_s,
     )
