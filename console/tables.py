@@ -107,7 +107,7 @@ def jobs(
 
 def jobs_listed(title: Text, jobs: Sequence[JobRow], *, turns: bool) -> Table:
     """List jobs as a table; with `turns` the first column says when their turn comes."""
-    rows = [_job_row(job, turn=turns) for job in jobs]
+    rows = [[_place(job), *_job_row(job)] if turns else _job_row(job) for job in jobs]
     columns = {"turn": LEFT, **_JOBS} if turns else _JOBS
     return fitted(title, columns, rows, _JOBS_DROP, out())
 
@@ -138,12 +138,7 @@ def _place(job: JobRow) -> str:
     return f"after {before[0]}{more}" if before else "–"
 
 
-def _job_row(job: JobRow, *, turn: bool = False) -> list[Text | str]:
-    cells = _cells(job)
-    return [_place(job), *cells] if turn else cells
-
-
-def _cells(job: JobRow) -> list[Text | str]:
+def _job_row(job: JobRow) -> list[Text | str]:
     low, high = job.gpus_min, job.gpus_max
     guess = job.total_steps is None and job.state != JobState.COMPLETED
     return [
