@@ -233,12 +233,12 @@ def test_nothing_is_lent(pool: Pool, jobs: list[Job]) -> None:
         (90_000.0, (4, 16), 1.0, 2),  # training is too small for it
     ],
 )
-def test_only_what_would_be_used_is_lent(
+def test_what_would_be_used_is_lent_and_a_node_for_who_comes_next(
     work_s: float, sizes: tuple[int, ...], speed: float, lent: int
 ) -> None:
     job = Job("a", work_s=work_s, sizes=sizes, held={"train-000": 4})
     room = [Pool("train", nodes=1), infer(LoanPhase.OWNED, QUIET, speed=speed)]
-    assert len(plan(snapshot(room, [job])).lend) == lent
+    assert len(plan(snapshot(room, [job])).lend) == lent + bool(lent)
 
 
 def test_nothing_is_lent_for_a_gang_that_has_no_use_for_it() -> None:
@@ -252,11 +252,39 @@ def test_nothing_is_lent_for_a_gang_that_has_no_use_for_it() -> None:
 
 def test_a_node_on_its_way_is_not_asked_for_twice() -> None:
     waits = [Job("w", work_s=90_000, sizes=(8,))]
-    asked = [LoanPhase.OWNED, LoanPhase.OWNED, LoanPhase.OWNED, LoanPhase.LENDING]
-    assert len(plan(snapshot([infer(LoanPhase.OWNED, QUIET)], waits)).lend) == 1
+    asked = [LoanPhase.OWNED, LoanPhase.OWNED, LoanPhase.LENDING, LoanPhase.LENDING]
+    assert len(plan(snapshot([infer(LoanPhase.OWNED, QUIET)], waits)).lend) == 2  # one to spare
     assert plan(snapshot([infer(asked, QUIET)], waits)).lend == ()
     two = [*waits, replace(waits[0], id="v")]
     assert len(plan(snapshot([infer(asked, QUIET)], two)).lend) == 1
+
+
+def asked_twice(*_: object) -> None:
+    raise AssertionError("all was shared out once more")
+
+
+def test_where_many_wait_or_enough_is_left_nothing_is_shared_out_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("scheduler.policies.tide.tide.as_lent", asked_twice)
+    many = [Job(f"w{n}", sizes=(8,)) for n in range(9)]
+    owner = infer(LoanPhase.OWNED, QUIET)
+    assert len(plan(snapshot([Pool("train", nodes=1), owner], many)).lend) == 3
+    # They wait, but may not go there.
+    big = [replace(job, memory_mib=1e6) for job in many]
+    with pytest.raises(AssertionError, match="once more"):
+        plan(snapshot([Pool("train", nodes=1), owner], big))
+    # Who is outbid at home would be slower there: a node on loan is free.
+    slow = infer([LoanPhase.OWNED] * 3 + [LoanPhase.LENT], QUIET, speed=0.01)
+    runs = Job("runs", work_s=9e4, sizes=(8, 16), held={"train-000": 8})
+    assert plan(snapshot([Pool("train", nodes=1), slow], [runs])).lend == ()
+
+
+@pytest.mark.parametrize(("servers", "jobs", "lent"), [(3, 2, 2), (3, 9, 3), (3, 0, 0)])
+def test_servers_of_the_edge_are_lent_to_a_gang_each(servers: int, jobs: int, lent: int) -> None:
+    edge = Pool("edge", Kind.EDGE, nodes=servers, gpus=1, loan=LoanPhase.OWNED, history=QUIET)
+    waits = [Job(f"w{n}", sizes=(1,), edge_allowed=True) for n in range(jobs)]
+    assert len(plan(snapshot([edge], waits)).lend) == lent
 
 
 def test_nodes_go_back_before_they_are_needed() -> None:

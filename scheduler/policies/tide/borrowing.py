@@ -1,6 +1,5 @@
 """Which nodes are borrowed, since jobs would use them, and which go back, since none wants them."""
 
-from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import replace
 
@@ -83,25 +82,25 @@ def as_lent(seen: Snapshot, offered: Sequence[int]) -> Snapshot:
 
 
 def used(seen: Snapshot, offered: Sequence[int], on: Container[str]) -> set[int]:
-    """Return those offered nodes that would be used, were they here.
+    """Return as many offered nodes as would be used, were they here, beside those on their way.
 
-    A node on its way that would not be used stands in for one of its pool that would.
+    With them comes one more of their pool, so that who comes next does not wait for a loan; not of
+    the edge, where an unused server would go back at once.
 
     Args:
         seen: What is known.
         offered: By owners, as indices into `Nodes`.
         on: Names of the nodes that jobs would then be on.
     """
-    nodes = seen.nodes
-    coming: list[int] = (nodes.loan == _LENDING).nonzero()[0].tolist()
-    instead = Counter(nodes.pool[node] for node in coming if nodes.ids[node] not in on)
-    found = set()
-    for node in offered:
-        if nodes.ids[node] in on:
-            pool = nodes.pool[node]
-            if not instead[pool]:
-                found.add(node)
-            instead[pool] = max(0, instead[pool] - 1)
+    nodes, found = seen.nodes, set[int]()
+    for pool in np.unique(nodes.pool[offered]).tolist():
+        coming = ((nodes.pool == pool) & (nodes.loan == _LENDING)).nonzero()[0].tolist()
+        ours = [node for node in offered if nodes.pool[node] == pool]
+        ours.sort(key=lambda node: nodes.ids[node] not in on)
+        needed = sum(nodes.ids[node] in on for node in [*ours, *coming])
+        if needed:
+            needed += seen.pools.kind[pool] != _EDGE
+            found.update(ours[: max(0, needed - len(coming))])
     return found
 
 
