@@ -161,9 +161,7 @@ class GatewaySource:
     def ask(self, wish: Wish, reason: str) -> Sent:
         if wish.args is None:
             return Sent(document={"context": self.context})
-        args = wish.args.model_dump(mode="json")
-        if wish.own:
-            del args["spec"]["tenant"]  # the gateway knows
+        args = _sent(wish)
         with self._asking() as client:
             done = client.ask(args.pop("verb"), reason=reason, key=wish.key, wait=_ANSWER_S, **args)
         heard = done.result == "done"
@@ -177,8 +175,7 @@ class GatewaySource:
     def tries(self, wish: Wish, reason: str, hours: float) -> Tried:
         from tidegate_client import Refused
 
-        assert wish.args is not None
-        args, where = wish.args.model_dump(mode="json"), {"context": self.context}
+        args, where = _sent(wish), {"context": self.context}
         with self._asking() as client:
             try:
                 client.ask(args.pop("verb"), reason=reason, key=wish.key, dry_run=True, **args)
@@ -261,10 +258,19 @@ def _end(context: str, error: Exception) -> NoReturn:
         fail(f"{context}: {said}. Ask somebody who may, or sign in as such.", code=1)
     if isinstance(error, NoGateway):
         fail(
-            f"{context}: {said}. Is it running? `tidegate context list` has its address; "
-            "--log asks a log without it."
+            f"{context}: {said}. `tidegate context list` has the address of each context; "
+            "--log asks a log without a gateway."
         )
     fail(f"{context}: {said}.")
+
+
+def _sent(wish: Wish) -> dict[str, Any]:
+    """Give what a gateway is sent, or asked about."""
+    assert wish.args is not None
+    args = wish.args.model_dump(mode="json")
+    if wish.own:
+        del args["spec"]["tenant"]  # the gateway knows
+    return args
 
 
 def _refusal(error: Exception) -> str:

@@ -5,6 +5,7 @@ in which it is asked for, beside its control (`tidegate branch`). A gateway says
 """
 
 from collections.abc import Iterator
+from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +15,7 @@ from console.kafka import opened_log
 from console.output import emit_json, fail, out, say
 from console.source import Tried, Wish
 from explain.moments import day_clock, duration
-from schemas.requests import Request
+from schemas.requests import Request, SubmitJob
 from schemas.topics import JOURNAL
 
 if TYPE_CHECKING:
@@ -75,9 +76,12 @@ def previewed(
 
 def show(wish: Wish, tried: Tried, json_path: str | None) -> None:
     """Say what would come of a wish; end with 1 if it would be refused."""
+    spec = _spec(wish, tried)
     if json_path != "-" and not tried.refused_because:
         out().print("Dry run: a scheduler would do this now; nothing was asked for.")
         out().print(wish.said, markup=False, soft_wrap=True)
+        if spec is not None:
+            out().print(_whole(spec), markup=False, soft_wrap=True)
         for line in _lines(tried):
             out().print(line, markup=False, soft_wrap=True)
     if not tried.refused_because:
@@ -93,12 +97,31 @@ def show(wish: Wish, tried: Tried, json_path: str | None) -> None:
                 "field": tried.field,
                 "refused_because": tried.refused_because,
                 "preview": tried.preview,
+                **({} if spec is None else {"spec": spec}),
             },
             json_path,
         )
     if tried.refused_because:
         where = f"{tried.field.removeprefix('args.')}: " if tried.field else ""
         fail(f"Dry run: a scheduler would refuse it: {where}{tried.refused_because}.", code=1)
+
+
+def _spec(wish: Wish, tried: Tried) -> dict[str, Any] | None:
+    """Give the job that would be submitted, with all that need not be said; None: it is no job."""
+    if not isinstance(wish.args, SubmitJob):
+        return None
+    spec = wish.args.spec.model_dump(mode="json", exclude_none=True)
+    if wish.own and "context" in tried.document:
+        del spec["tenant"]  # that of who asks, whom the gateway knows
+    return spec
+
+
+def _whole(spec: dict[str, Any]) -> str:
+    """Write a job as its file could."""
+    import yaml  # no other verb writes any
+
+    text = yaml.safe_dump(spec, sort_keys=False, allow_unicode=True, default_flow_style=None)
+    return indent(text.rstrip(), "  ")
 
 
 def _lines(tried: Tried) -> Iterator[str]:

@@ -139,12 +139,13 @@ def _asking(verb: Callable[..., Wish], *, moves: bool) -> Callable[..., None]:
             if dry_run and wish.args is not None:
                 dry.show(wish, at.tries(wish, reason, preview), json_path)
                 return
+            done = () if wish.first is None else (wish.first(),)
             sent = at.ask(wish, reason)
         if json_path != "-":
             out().print(wish.said, markup=False, soft_wrap=True)
             if wish.noted:
                 say(wish.noted)
-        for line in (*wish.hints, *sent.notes):
+        for line in (*done, *wish.hints, *sent.notes):
             say(line)
         if json_path is not None:
             emit_json({**wish.about, **sent.document}, json_path)

@@ -104,6 +104,8 @@ def submit(
 
     Example: tidegate submit job.yaml --key nightly-17 --log run.db
 
+    Example: tidegate submit job.yaml --dry-run --log run.db
+
     Example: tidegate submit --code . --code-store file:///shared/code --log run.db --
     python train.py
 
@@ -157,17 +159,17 @@ def submit(
         fail(f"--job: {known.job} exists already ({known.state}); choose another id.")
     if deadline_after_s is not None:
         submission = submission.model_copy(update={"deadline_s": at.now_s + deadline_after_s})
-    stored = () if archive is None else (archive.told(),)
     return Wish(
         SubmitJob(spec=submission),
         submission.job,
         about,
         f"Submitted to {at.name}.",
-        [*stored, *hints(submission, at.nodes().it.nodes), *_of_length(submission)],
+        [*hints(submission, at.nodes().it.nodes), *_of_length(submission)],
         as_event=submission,
         life_s=LIFE_MAX_S,
         key=key,
         own=own,
+        first=None if archive is None else archive.told,
     )
 
 

@@ -56,7 +56,8 @@ def replay(
             min=0,
             max=256,
             help="Processes that decide, each a stretch of the log; 0: one for each core that has "
-            "enough to do. With --step, --job or --diff it is always one.",
+            "enough to do. Each takes a second to start, so a short log gains little. With --step, "
+            "--job or --diff it is always one.",
         ),
     ] = 0,
     json_path: JsonPath = None,

@@ -5,8 +5,8 @@ from itertools import islice
 from typing import Any
 
 from console.output import out, plain
-from explain.journal_lines import after, decision_lines, fields, line_document, told
-from explain.moments import duration
+from explain.journal_lines import decision_lines, fields, line_document, told
+from explain.moments import day_clock, duration
 from scheduler.compare import Comparison
 from scheduler.replay import Difference, Result
 from scheduler.story import Line, Story
@@ -96,7 +96,7 @@ def _difference(result: Result, sides: Sides | None) -> dict[str, Any] | None:
 
 def _print_difference(difference: Difference, result: Result, sides: Sides | None) -> None:
     show = out().print
-    when = after(difference.at_s, result.begin_s)
+    when = day_clock(difference.at_s, result.begin_s)
     show(f"[bold red]Different[/bold red]: decision {difference.number}, {when}, on")
     said = fields(difference.stimulus["data"], result.begin_s)
     show(f"    {difference.stimulus['kind']} {said}".rstrip(), markup=False, soft_wrap=True)
@@ -128,7 +128,7 @@ def _print_comparison(found: dict[str, Any], result: Result) -> None:
     show(f"{found['cycles']:,} cycles, {found['cycles_differing']:,} of them differ.")
     if found["first"] is not None:
         first = found["first"]
-        show(f"First at {after(first['at_s'], result.begin_s)}:")
+        show(f"First at {day_clock(first['at_s'], result.begin_s)}:")
         for change in islice(first["jobs"], 10):
             show(
                 f"    {change['job']}: recorded {_place(change['recorded'])}, "

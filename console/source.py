@@ -4,7 +4,7 @@ The order is: `--log`, `--context`, `$TIDEGATE_LOG`, the current context, the de
 (`console.forms`) asks a `Source`, and neither knows nor says which of the two it is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field as dataclass_field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -58,6 +58,7 @@ class Wish:
     life_s: float = LIFE_S
     key: str | None = None  #: Of what is asked with one key, one is done.
     own: bool = False  #: A job is for the tenant of who asks, where that is known.
+    first: Callable[[], str] | None = None  #: Done before it is asked; it tells what it did.
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,7 +204,7 @@ def complete(fields: dict[str, Any], key: str | None = None) -> None:
 
 def checked(fields: dict[str, Any], *, has_file: bool) -> JobSubmitted:
     """Make the submission, or say which flag or field is wrong."""
-    if "rates" not in fields:
+    if "rates" not in fields and fields.get("program") is None:
         fail(
             "Nothing says what runs: give a command after --, or a job's file; of a job that is "
             "only simulated, --rate says how fast it is."

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 
+from gateway.entrance import configured, local
 from gateway.guard import CONTENT_SECURITY_POLICY
 from gateway.identities import Identities
 from gateway.problems import Problem
@@ -34,8 +35,14 @@ _is_asset = re.compile(r"[A-Za-z0-9_.-]{1,100}-[A-Za-z0-9_-]{8}\.(js|css|svg)").
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Tidegate</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark"></head>
+<meta name="color-scheme" content="light dark">
+<link rel="stylesheet" href="/page.css"></head>
 <body><main><h1>Tidegate</h1>{}</main></body></html>
+"""
+#: Of these pages, whether the console is built or not.
+_STYLE = """body { margin: 2rem 1rem; font: 1rem/1.5 system-ui, sans-serif }
+main { max-width: 42rem; margin: auto }
+pre { overflow-x: auto; padding: .75rem; border: 1px solid; border-radius: 4px }
 """
 _API = "<p>The API is at <a href='/api/v1/overview'>/api/v1</a>; docs/gateway.md tells it.</p>"
 _OUT = "<form method='post' action='/logout'><button>Sign out</button></form>"
@@ -43,16 +50,13 @@ _UNBUILT = (
     "<p>The console is not built in this checkout. Build it, with Node 18 or newer, then load this "
     "page again:</p><pre>make console</pre>"
 )
-_STRANGER = (
-    "<p>Who are you? Open the address that <code>tidegate serve</code> printed: it holds the token "
-    "that lets you in.</p>"
-)
 
 
 def add_pages(app: FastAPI) -> None:
     """Add the console's pages and files."""
     app.state.static = STATIC
     app.add_api_route("/assets/{name}", asset, include_in_schema=False)
+    app.add_api_route("/page.css", style, include_in_schema=False)
     app.add_api_route("/", page, include_in_schema=False)
     for view in VIEWS:
         app.add_api_route(f"/{view}", page, include_in_schema=False)
@@ -65,6 +69,11 @@ async def asset(request: Request, name: str) -> Response:
     if not _is_asset(name) or not path.is_file():
         raise Problem(404, "there is no such file of the console; load its page again")
     return FileResponse(path, media_type=_KINDS[path.suffix], headers={"Cache-Control": _FOREVER})
+
+
+async def style() -> Response:
+    """Give what the pages without the console look like."""
+    return Response(_STYLE, media_type="text/css")
 
 
 def lost(request: Request) -> bool:
@@ -85,18 +94,17 @@ async def page(request: Request, token: str | None = None, *, status: int = 200)
         if token is not None:
             return _exchanged(request, authority, token)
         known = await authority.subject({}, cookies_of(request.headers))
-        return _console(request, status=status) if known else _page(_STRANGER + _API, 401)
+        return _console(request, status=status) if known else _page(local(authority), 401)
     assert isinstance(authority, Identities)
-    cookies = cookies_of(request.headers)
+    cookies, host = cookies_of(request.headers), request.url.netloc
     if authority.cookie_name(SESSION) not in cookies:
-        sign_in = "<p><a href='/login'>Sign in</a></p>"
-        return _page(sign_in if authority.provider else _API, 401)
+        return _page(configured(authority, host), 401)
     try:
         who = await authority.subject({}, cookies)
     except Problem as problem:
         return _page(f"<p>{escape(problem.detail)}</p>{_OUT}", problem.status)
     if who is None:
-        return _page("<p>You are signed out. <a href='/login'>Sign in</a></p>", 401)
+        return _page(configured(authority, host, "You are signed out."), 401)
     return _console(request, f"<p>You are {escape(who.name)}, {who.role}.</p>", _OUT, status)
 
 
@@ -104,9 +112,11 @@ def _exchanged(request: Request, authority: LocalToken, token: str) -> Response:
     """Take the token of the address for a cookie, so that no history or log keeps it.
 
     Raises:
-        Problem: 401, the token is another gateway's, or an earlier one's.
+        Problem: 401, the token is another gateway's, or an earlier one's, and a program sent it.
     """
     if not authority.opens(token):
+        if lost(request):
+            return _page(local(authority, "The token in this address is not of this gateway."), 401)
         raise Problem(401, "this token is not the gateway's; open the address that it printed last")
     rest = [(name, said) for name, said in request.query_params.multi_items() if name != "token"]
     # Only the path that was asked for: `//host` would lead elsewhere.

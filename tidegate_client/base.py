@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 import httpx
 
 from tidegate_client.contexts import Place, checked_url
-from tidegate_client.errors import NoGateway
+from tidegate_client.errors import NoGateway, no_gateway
 from tidegate_client.events import Events
 from tidegate_client.flow import API, TRIES, Call, Moment
 
@@ -96,7 +96,7 @@ class HeadStream(Events):
             NoGateway: it did so too often.
         """
         if error is not None and self._broken >= TRIES:
-            raise NoGateway(f"no gateway answers: {error}") from error
+            raise no_gateway(error)
         self._broken += 1
         if self._broken > TRIES:
             raise NoGateway("the gateway ends each stream at once")

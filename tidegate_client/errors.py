@@ -98,6 +98,18 @@ def problem_of(answer: httpx.Response) -> Problem:
     return kind(status, detail, parameter, retry_after_s(answer))
 
 
+def no_gateway(error: httpx.TransportError) -> NoGateway:
+    """Say where nobody answers, by what stands before the path, and why; the error is its cause."""
+    url = error.request.url
+    why = str(error) or type(error).__name__
+    found = NoGateway(
+        f"no gateway answers at {url.scheme}://{url.netloc.decode('ascii')}: {why}; see that it "
+        "runs there (tidegate serve), and that this machine can reach it"
+    )
+    found.__cause__ = error
+    return found
+
+
 def retry_after_s(answer: httpx.Response) -> float | None:
     """Give what Retry-After says, in seconds; None: nothing that is a number."""
     try:

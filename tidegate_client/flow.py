@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import BaseModel
 
-from tidegate_client.errors import NoGateway, TimedOut, problem_of, retry_after_s
+from tidegate_client.errors import TimedOut, no_gateway, problem_of, retry_after_s
 
 API = "/api/v1"
 #: Tries of one call, the first included.
@@ -111,25 +111,22 @@ def call(asked: Call) -> Flow[httpx.Response]:
     """
     waited_s = 0.0
     for tried in range(1, TRIES + 1):
-        answer: httpx.Response | None = None
+        said_s: float | None = None
         try:
             answer = yield asked
-            assert answer is not None
         except httpx.TransportError as error:
-            if tried == TRIES:
-                raise NoGateway(f"no gateway answers: {error}") from error
-            pause_s = 0.2 * 2**tried
+            failed: Exception = no_gateway(error)
         else:
+            assert answer is not None
             if answer.status_code < 400:
                 return answer
-            if answer.status_code not in _RETRIED or tried == TRIES:
-                raise problem_of(answer)
+            failed = problem_of(answer)
+            if answer.status_code not in _RETRIED:
+                raise failed
             said_s = retry_after_s(answer)
-            pause_s = 0.2 * 2**tried if said_s is None else said_s
-        if waited_s + pause_s > PATIENCE_S:
-            if answer is not None:
-                raise problem_of(answer)
-            raise NoGateway("no gateway answers")
+        pause_s = 0.2 * 2**tried if said_s is None else said_s
+        if tried == TRIES or waited_s + pause_s > PATIENCE_S:
+            raise failed
         waited_s += pause_s
         yield Pause(pause_s)
     raise AssertionError("the last try returns or raises")

@@ -153,9 +153,10 @@ def test_tries_keep_the_key_and_wait_as_long_as_they_are_told(slept: list[float]
 
 def test_tries_end(slept: list[float]) -> None:
     broken = Gateway(*[httpx.ConnectError("refused")] * 9)
-    with pytest.raises(NoGateway, match="refused"):
+    with pytest.raises(NoGateway, match="refused") as away:
         broken.client().overview()
     assert len(broken.asked) == 5
+    assert isinstance(away.value.__cause__, httpx.ConnectError)
     busy = Gateway(*[problem(503, "busy")] * 9)
     with pytest.raises(Unavailable, match="busy"):
         busy.client().overview()
@@ -166,6 +167,34 @@ def test_tries_end(slept: list[float]) -> None:
     assert raised.value.after_s == 86_400
     assert len(long.asked) == 1
     assert max(slept) < 60
+
+
+@pytest.mark.usefixtures("slept")
+def test_who_does_not_answer_is_named_and_the_token_is_not() -> None:
+    def away(text: str, url: str = "https://tide.example:8321") -> Client:
+        def fails(request: httpx.Request) -> httpx.Response:
+            raise httpx.ConnectTimeout(text)
+
+        return Client(url, "the-secret", transport=httpx.MockTransport(fails))
+
+    asks: tuple[Callable[[Client], object], ...] = (
+        lambda client: list(client.jobs(state="queued")),
+        lambda client: client.ask("node.cordon", node="n"),
+        lambda client: list(client.stream()),
+    )
+    for ask in asks:
+        with pytest.raises(NoGateway) as raised:
+            ask(away("timed out"))
+        said = str(raised.value)
+        assert said.startswith("no gateway answers at https://tide.example:8321: timed out; see")
+        assert "tidegate serve" in said
+        assert "the-secret" not in said
+    with pytest.raises(NoGateway, match=r"at http://\[::1\]:5: ConnectTimeout; see"):
+        away("", "http://[::1]:5").overview()
+    # Its patience may end while it is away.
+    slow = Gateway(problem(429, "later", **{"Retry-After": "59.9"}), httpx.ConnectError("gone"))
+    with pytest.raises(NoGateway, match=r"at http://127\.0\.0\.1:1: gone; see"):
+        slow.client().overview()
 
 
 def test_errors_have_a_type_and_say_what_to_do() -> None:

@@ -1,9 +1,11 @@
 """`--dry-run`: what would come of a verb and what would follow is said, and nothing is written."""
 
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
+import yaml
 
 from scheduler.core.trial import refused
 from schemas.requests import RequeueJob
@@ -52,9 +54,30 @@ def test_a_submission_is_tried_as_it_would_be_asked(tidegate: Run, untouched: Pa
     wide = ("--steps", "9", "--rate", "64=1", "--job", "mine")
     submit = ("submit", *wide, "--dry-run", "--log", untouched)
     ran = tidegate.does(*submit)
-    assert ran.out == f"{SAID}mine\n"
+    assert ran.out.startswith(f"{SAID}mine\n")
     assert "until a site has 64 GPUs" in ran.err
     assert "Submitted" not in ran.err
+
+
+def test_a_submission_is_shown_whole_as_a_file_that_submits_the_same(
+    tidegate: Run, untouched: Path, tmp_path: Path
+) -> None:
+    submit = ("submit", "--dry-run", "--log", untouched)
+    code = "print('[é]: - \\u202e')\nprint(2)"
+    said = ("--job", "mine", "--gpus", "1..3", "--deadline", "2h", "--in-place", "--no-edge", "--")
+    ran = tidegate.does(*submit, *said, "python3", "-c", code)
+    whole = ran.out.removeprefix(f"{SAID}mine\n")
+    assert "  tenant: operator\n" in whole, "also what was not said"
+    assert "  - {gpus: 2, samples_per_s: 2.0}\n" in whole
+    file = tmp_path / "job.yaml"
+    file.write_text(dedent(whole))
+    assert tidegate.does(*submit, file).out == ran.out
+    told = tidegate.tells(*submit, file)
+    assert told["spec"] == yaml.safe_load(whole)
+    assert told["spec"]["program"]["argv"] == ["python3", "-c", code]
+    assert "spec" not in tidegate.tells("loans", "freeze", "--dry-run", "--log", untouched)
+    file.write_text("priority: high\ncommand: [a]\n")
+    assert "priority: " in tidegate.refuses(*submit, file)
 
 
 def test_what_would_be_refused_is_said_with_its_field_and_ends_with_1(

@@ -99,6 +99,15 @@ def test_what_is_wrong_is_named_with_its_place(
     assert words in ran.err
 
 
+def test_a_wrong_size_is_named_where_speeds_are_guessed_by_sizes(
+    tidegate: Run, log: Path, tmp_path: Path
+) -> None:
+    for size, words in (("gpus_min: many", "valid integer"), ("sizes: 99999", "equal to 65536")):
+        file = written(tmp_path, f"command: [a]\n{size}")
+        said = tidegate.refuses("submit", file, "--log", log)
+        assert (said.startswith("gpus_min: "), words in said) == (True, True), said
+
+
 def test_of_submits_with_one_key_all_ask_for_the_same(tidegate: Run, log: Path) -> None:
     given = ("submit", "--key", "dag-17", "--log", log, "--", "true")
     first, second = tidegate(*given), tidegate(*given)
@@ -165,9 +174,15 @@ def test_code_that_cannot_be_is_named(
     assert not (tmp_path / "store").exists()
 
 
-def test_what_is_refused_stores_nothing(tidegate: Run, log: Path, tmp_path: Path) -> None:
+def test_what_is_refused_or_only_tried_stores_nothing(
+    tidegate: Run, log: Path, tmp_path: Path
+) -> None:
     folder, store = coded(tmp_path)
     known = tidegate.tells("jobs", "--all", "--log", log)["jobs"][0]["job"]
     flags = ("submit", "--code", folder, "--code-store", store, "--log", log, "--job", known)
     assert f"{known} exists already" in tidegate.refuses(*flags, "--", "true")
     assert not (tmp_path / "store").exists()
+    tried = tidegate.does(*flags[:-1], "new", "--dry-run", "--", "true")
+    assert "code_sha256: " in tried.out
+    assert "Its code" not in tried.err
+    assert not (tmp_path / "store").exists(), "nor does a dry run"

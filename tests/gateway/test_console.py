@@ -7,9 +7,12 @@ import pytest
 
 from gateway.pages import VIEWS
 from gateway.subjects import Role
-from tests.gateway.conftest import TOKEN, Serving
+from tests.gateway.conftest import PORT, TOKEN, Serving
+from tests.gateway.issuing import Issuer, identities
 from tests.gateway.test_access import problem
+from tests.gateway.test_identities import clock, issuer
 
+__all__ = ["clock", "issuer"]
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = b"<!doctype html><title>Tidegate</title><script src=/assets/index-abcd1234.js></script>"
 POLICY = (
@@ -89,8 +92,16 @@ async def test_a_stranger_reads_how_to_come_in(log: Path, serving: Serving, buil
         for path in ("/", "/jobs/job-1"):
             answer = await served.stranger().get(path)
             assert answer.status_code == 401
+            assert "is a scheduler of GPUs" in answer.text
+            assert "You are not signed in" in answer.text
             assert "tidegate serve" in answer.text
+            assert f"context add mine http://127.0.0.1:{PORT} --token-file FILE" in answer.text
             assert "<script" not in answer.text
+            assert "<style" not in answer.text  # which the policy would not let in
+            assert "style-src 'self'" in answer.headers["content-security-policy"]
+            assert 'href="/page.css"' in answer.text
+        style = await served.stranger().get("/page.css")
+        assert (style.status_code, style.headers["content-type"][:8]) == (200, "text/css")
         # A bearer's token is for programs: a page is opened by a browser, which has the cookie.
         assert (await served.client.get("/")).status_code == 401
 
@@ -107,6 +118,33 @@ async def test_a_token_is_exchanged_at_any_address(
         assert (answer.status_code, answer.headers["location"]) == (303, where)
         assert (await browser.get(where)).content == PAGE
         problem(await served.stranger().get("/jobs/x", params={"token": "x"}), 401)
+        # Who opens yesterday's address reads what to do, not what a program would.
+        late = await served.stranger(accept="text/html").get("/jobs/x", params={"token": "<x>"})
+        assert (late.status_code, "not of this gateway" in late.text) == (401, True)
+        assert "<x>" not in late.text
+        assert "tidegate serve" in late.text
+
+
+async def test_a_stranger_reads_who_is_let_in(
+    log: Path, serving: Serving, issuer: Issuer, built: Path
+) -> None:
+    for authority, says, keeps_silent in (
+        (identities({"terminal_client_id": "t"}, issuer),
+         ("href='/login'", f"mine https://127.0.0.1:{PORT}\n", "context login mine"),
+         ("--token-file", "Nobody signs in")),
+        (identities({"client_secret_file": "/x"}, issuer),
+         ("href='/login'", "--token-file FILE", "gateway token NAME"), ("context login",)),
+        (identities({"robots": []}),
+         ("Nobody signs in", "--token-file FILE", "gateway token NAME"),
+         ("/login", "tidegate serve")),
+    ):  # fmt: skip
+        async with serving(log, authority=authority) as served:
+            served.app.state.static = built
+            answer = await served.stranger().get("/jobs/job-1")
+            assert answer.status_code == 401
+            assert "is a scheduler of GPUs" in answer.text
+            assert all(word in answer.text for word in says), answer.text
+            assert not any(word in answer.text for word in keeps_silent), answer.text
 
 
 async def test_without_the_console_a_page_says_how_to_build_it(

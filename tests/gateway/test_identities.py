@@ -343,6 +343,9 @@ async def test_somebody_signs_in_and_out(
         assert (await browser.get("/api/v1/me")).status_code == 401
         browser.cookies.update(kept)
         assert (await browser.get("/api/v1/me")).status_code == 401, "a copy of it has ended, too"
+        ended = await browser.get("/")
+        assert (ended.status_code, "You are signed out" in ended.text) == (401, True)
+        assert "href='/login'" in ended.text
 
 
 async def test_a_session_ends_and_follows_the_bindings(people: Identities, clock: Frozen) -> None:

@@ -14,6 +14,7 @@ from bus.clock import SystemClock
 from bus.contract import Record
 from bus.logfile import VERSION
 from bus.open import open_bus
+from explain.moments import DEMO_START_S, day_clock
 from scheduler.core.state import state_hash
 from scheduler.journal import recover
 from scheduler.policies.registry import POLICIES
@@ -134,7 +135,9 @@ def test_a_different_decision_is_told_with_the_story_of_its_job(
 
     code, shown, _ = ran(capsys, "replay", log)
     assert code == 1
-    assert "Different" in shown
+    at = day_clock(first["at_s"], DEMO_START_S)
+    assert at.startswith("d0 ")
+    assert f"Different: decision {first['number']}, {at}, on\n" in shown
     assert shown.count("The story of job-02") == 2
     recorded, again = shown.split("Replayed")
     assert "train-2[0,1]" in recorded

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.identities import new_token
 from tests.console.conftest import Run
 from tests.demo_log import _demo, log
 from tests.process.gateway_process import Process, gateway
@@ -92,7 +93,7 @@ def test_the_command_says_the_same_of_a_context_and_of_the_file(
     gateway.end()
     ran = tidegate("jobs")
     assert ran.code == 2
-    assert ran.err.startswith("here: no gateway answers")
+    assert ran.err.startswith(f"here: no gateway answers at {gateway.url}: ")
 
 
 @pytest.fixture
@@ -142,7 +143,8 @@ def test_each_verb_that_asks_is_one_request_of_the_gateways_both_ways_in_the_sam
     ):  # fmt: skip
         tried = tidegate.does(*verb, "--dry-run").out.replace("in here.", f"in {copy}.")
         alone = tidegate.does(*verb, "--dry-run", "--log", copy)
-        assert alone.out.startswith(tried), verb
+        # The gateway knows whose a job is that is submitted.
+        assert alone.out.replace("  tenant: operator\n", "").startswith(tried), verb
         asked, alone = tidegate.does(*verb), tidegate.does(*verb, "--log", copy)
         assert asked.out.replace("in here.", f"in {copy}.") == alone.out, verb
         assert "No scheduler has answered yet" in asked.err, verb
@@ -216,3 +218,27 @@ def test_contexts_are_added_chosen_and_removed(
     file.write_text("[contexts.one]\nurl = 3\n")
     with pytest.raises(ContextError, match="mend it, or remove it"):
         Client.from_context("one")
+
+
+def test_a_tenants_dry_run_is_of_its_own_job(log: Path, home: Path, tidegate: Run) -> None:
+    token, digest = new_token()
+    (home / "secret").write_text("a secret of this test alone, " * 2)
+    config = home / "tidegate.toml"
+    config.write_text(
+        f'[gateway.auth]\nsecret_file = "{home}/secret"\n[[gateway.auth.robots]]\nname = "ci"\n'
+        f'role = "tenant"\ntenant = "acme"\nsha256 = "{digest}"\nexpires = 2099-01-01T00:00:00Z\n'
+    )
+    gateway = Process(log, home / "run-tenant", "--config", str(config))
+    gateway.token = token
+    try:
+        gateway.ready()
+        (home / "token").write_text(token)
+        (home / "token").chmod(0o600)
+        tidegate.does("context", "add", "ci", gateway.url, "--token-file", home / "token")
+        submit = ("submit", "--steps", "9", "--rate", "1=1", "--dry-run")
+        told = tidegate.tells(*submit)
+        assert (told["result"], "tenant" in told["spec"]) == ("would_be_done", False)
+        ran = tidegate(*submit, "--tenant", "zeta")
+        assert (ran.code, "tenant" in ran.err) == (1, True), ran
+    finally:
+        gateway.kill()

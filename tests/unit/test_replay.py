@@ -208,6 +208,8 @@ def test_another_policy_is_compared_at_each_recorded_moment(run: Run) -> None:
     _, shown, _ = run("replay", LOG, "--policy", "tide", "--diff", "--until", "1h")
     assert "would have decided at each recorded moment" in shown
     assert "what would have come of them is not" in " ".join(shown.split())
+    assert "First at d0 00:01:" in shown, "as all commands write moments"
+    assert START_S + 60 <= found["first"]["at_s"] < START_S + 120, "a program gets it in seconds"
 
 
 def test_a_policy_does_not_differ_from_itself(journal: list[Record]) -> None:
