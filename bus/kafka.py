@@ -89,20 +89,6 @@ class KafkaBus:
         """How many publishes wait for storage."""
         return self._publisher.in_flight
 
-    @property
-    def published(self) -> int:
-        """How many messages were published and stored."""
-        return self._publisher.published
-
-    @property
-    def publish_failures(self) -> int:
-        """How many publishes failed."""
-        return self._publisher.failures
-
-    def oldest_unacked_s(self) -> float:
-        """How long the oldest publish has been waiting for storage; 0 if none does."""
-        return self._publisher.oldest_s()
-
     # --- writing ------------------------------------------------------------------------------
 
     async def publish(self, *messages: Message) -> None:

@@ -1,7 +1,6 @@
 """Writing to Kafka: publishing in order with back-pressure, and transactions."""
 
 import asyncio
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -28,37 +27,20 @@ class Publisher:
     def __init__(self, home: Home, in_flight_max: int) -> None:
         #: How many publishes wait for storage.
         self.in_flight = 0
-        #: Messages stored, and publishes that failed.
-        self.published = 0
-        self.failures = 0
         self._home = home
         self._slots = asyncio.Semaphore(in_flight_max)
         self._turn = asyncio.Lock()
         self._producer: AIOKafkaProducer | None = None
         self._leaving: set[asyncio.Task[None]] = set()
-        self._since_s: dict[int, float] = {}
-        self._numbers = itertools.count()
-
-    def oldest_s(self) -> float:
-        """How long the oldest publish has been waiting for storage, 0 if none waits."""
-        first_s = next(iter(self._since_s.values()), None)
-        return 0.0 if first_s is None else asyncio.get_running_loop().time() - first_s
 
     async def store(self, messages: Sequence[Message]) -> None:
         """Store messages; see `Bus.publish`."""
         async with self._slots:
-            number = next(self._numbers)
-            self._since_s[number] = asyncio.get_running_loop().time()
             self.in_flight += 1
             try:
                 await self._store(messages)
-            except BusError:
-                self.failures += 1
-                raise
             finally:
                 self.in_flight -= 1
-                del self._since_s[number]
-            self.published += len(messages)
 
     async def _store(self, messages: Sequence[Message]) -> None:
         size = sum(len(message.value or b"") for message in messages)

@@ -7,7 +7,7 @@ first stores what is due by then, and consumers wait no longer than until the ne
 import asyncio
 import heapq
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -22,7 +22,7 @@ from bus.log import (
     Positions,
     check_message,
 )
-from schemas.topics import ALL_TOPICS, Topic
+from schemas.topics import ALL_TOPICS
 
 _offset = attrgetter("offset")
 
@@ -72,14 +72,12 @@ class MemoryBus:
         faults: Faults | None = None,
         *,
         in_flight_max: int = 1024,
-        topics: Mapping[str, Topic] = ALL_TOPICS,
     ) -> None:
         self.clock = clock
         self.faults = faults or Faults()
         self.closed = False
         #: How many publishes wait for storage.
         self.in_flight = 0
-        self._table = topics
         self._slots = asyncio.Semaphore(in_flight_max)
         self._pending = 0
         self._idle = asyncio.Event()
@@ -266,7 +264,7 @@ class MemoryBus:
         self._settle()
         removed = 0
         for name, stored in self._stored.items():
-            topic = self._table.get(name)
+            topic = ALL_TOPICS.get(name)
             if topic is None:
                 continue
             kept = stored.records

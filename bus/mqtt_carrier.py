@@ -2,13 +2,14 @@
 
 import asyncio
 import ssl
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from bus.contract import BusError
 from bus.options import MqttOptions, Tls
-from bus.wire import Incoming, Outgoing
+from bus.wire import Incoming, LinkDown, Outgoing
 
 #: For the connection to open, and again for each answer of the broker before it is in use.
 CONNECT_S = 5.0
@@ -20,6 +21,10 @@ WILL_DELAY_S = 5
 RECEIVE_MAX = 500
 #: What a packet may have, if the broker does not say.
 PACKET_MAX = 2**28
+#: Reason codes from here on are refusals.
+REFUSAL = 0x80
+#: The broker took it, and nobody subscribes to it now.
+_NOBODY = 0x10
 #: An upper bound of what a packet is longer than its texts.
 _FRAME_BYTES = 64
 
@@ -146,6 +151,66 @@ def check_size(message: Outgoing, most: int) -> None:
             f"{message.address}: {size} bytes, the broker takes {most}; "
             "raise its max_packet_size or say less"
         )
+
+
+class Sender:
+    """What a `Carrier` has on its way: what was sent, and what waits until less is."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.published = 0
+        self._terms, self._options = terms, terms.options
+        self._loop = asyncio.get_running_loop()
+        self._limit, self._packet_max = IN_FLIGHT_MAX, PACKET_MAX
+        self._sent: dict[int, tuple[Outgoing, asyncio.Future[bool]]] = {}
+        self._queue: deque[tuple[Outgoing, asyncio.Future[bool]]] = deque()
+
+    def send(self, message: Outgoing) -> "asyncio.Future[bool]":
+        """Send it when its turn comes."""
+        check_size(message, self._packet_max)
+        future: asyncio.Future[bool] = self._loop.create_future()
+        # Of quality 0 nobody confirms, so the broker's limit is not for it. And while we hold, no
+        # confirmation is read: a horizon that waited for one could never let us go on.
+        if message.qos and (self._queue or len(self._sent) >= self._limit):
+            self._queue.append((message, future))
+        else:
+            self._publish(message, future)
+        return future
+
+    def _publish(self, message: Outgoing, future: "asyncio.Future[bool]") -> None:
+        """Write it, and note it in `_sent` if the broker is to confirm it."""
+        raise NotImplementedError
+
+    def _confirmed(self, packet: int, value: int, code: Any) -> None:
+        """Hear the broker's word of what was sent, and send what waits."""
+        message, future = self._sent.pop(packet, (None, None))
+        if message is None or future is None:
+            return
+        self.published += 1
+        if not future.done():
+            if value < REFUSAL:
+                future.set_result(value != _NOBODY)
+            else:
+                why = f"{message.address}: the broker says: {self._words(code)}"
+                future.set_exception(Refused(why))
+        while self._queue and len(self._sent) < self._limit:
+            waiting, future = self._queue.popleft()
+            if not future.done():
+                self._publish(waiting, future)
+
+    def _words(self, code: Any) -> str:
+        return str(code)
+
+    def _give_up(self) -> None:
+        """Tell those who wait that the connection broke."""
+        waiting = [*self._sent.values(), *self._queue]
+        self._sent.clear()
+        self._queue.clear()
+        where = f"{self._options.host}:{self._options.port}"
+        for message, future in waiting:
+            if not future.done():
+                future.set_exception(
+                    LinkDown(f"{message.address}: the connection to {where} broke; send it again")
+                )
 
 
 class _Socket(ssl.SSLSocket):

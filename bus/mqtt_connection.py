@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections import deque
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any, cast
@@ -25,24 +24,20 @@ from bus.contract import BusError
 from bus.mqtt_carrier import (
     CONNECT_S,
     IN_FLIGHT_MAX,
-    PACKET_MAX,
     RECEIVE_MAX,
+    REFUSAL,
     WILL_DELAY_S,
     Broke,
     Refusal,
     Refused,
+    Sender,
     Terms,
-    check_size,
     taken_over,
 )
 from bus.wire import Incoming, LinkDown, Outgoing
 
 #: Packets read in one turn of the loop.
 _READ_AT_ONCE = 32
-#: Reason codes from here on are refusals.
-_REFUSAL = 0x80
-#: The broker took it, and nobody subscribes to it now.
-_NOBODY = 0x10
 #: The broker's word to who is disconnected because another came under the same name.
 _TAKEN_OVER = 0x8E
 #: What is used of aiomqtt's client and of paho's within it, and was never promised.
@@ -56,7 +51,7 @@ _USED_WITHIN = (
 )
 
 
-class Connection:
+class Connection(Sender):
     """A `Carrier` over aiomqtt."""
 
     def __init__(self, terms: Terms) -> None:
@@ -65,17 +60,12 @@ class Connection:
         Raises:
             BusError: the installed aiomqtt cannot leave the acknowledgement to us.
         """
-        self.published = 0
-        self._terms, self._options = terms, terms.options
+        super().__init__(terms)
         self._client = _client(terms)
         self._entered = False
         self._inner = inner = paho_within(self._client)
         self._heard = 0
         self._held = self._reading = False
-        self._limit, self._packet_max = IN_FLIGHT_MAX, PACKET_MAX
-        self._sent: dict[int, tuple[Outgoing, asyncio.Future[bool]]] = {}
-        self._queue: deque[tuple[Outgoing, asyncio.Future[bool]]] = deque()
-        self._loop = asyncio.get_running_loop()
         inner.manual_ack_set(True)
         inner.disable_logger()  # why it broke is in `problem`; a line for each packet is too much
         inner.connect_timeout = CONNECT_S
@@ -120,18 +110,6 @@ class Connection:
             self._loop.add_reader(socket.fileno(), self._read)
             self._loop.call_soon(self._read)  # what TLS has decrypted already wakes nobody
 
-    def send(self, message: Outgoing) -> "asyncio.Future[bool]":
-        """Send it when its turn comes."""
-        check_size(message, self._packet_max)
-        future: asyncio.Future[bool] = self._loop.create_future()
-        # Of quality 0 nobody confirms, so the broker's limit is not for it. And while we hold, no
-        # confirmation is read: a horizon that waited for one could never let us go on.
-        if message.qos and (self._queue or len(self._sent) >= self._limit):
-            self._queue.append((message, future))
-        else:
-            self._write(message, future)
-        return future
-
     def ack(self, packet: int, quality: int) -> None:
         """Acknowledge."""
         self._inner.ack(packet, quality)
@@ -172,18 +150,10 @@ class Connection:
         if self._entered:
             with contextlib.suppress(aiomqtt.MqttError):
                 await self._client.__aexit__(None, None, None)
-        where = f"{self._options.host}:{self._options.port}"
         self._inner._sock_close()
-        waiting = [*self._sent.values(), *self._queue]
-        self._sent.clear()
-        self._queue.clear()
-        for message, future in waiting:
-            if not future.done():
-                future.set_exception(
-                    LinkDown(f"{message.address}: the connection to {where} broke; send it again")
-                )
+        self._give_up()
 
-    def _write(self, message: Outgoing, future: "asyncio.Future[bool]") -> None:
+    def _publish(self, message: Outgoing, future: "asyncio.Future[bool]") -> None:
         try:
             info = self._inner.publish(
                 self._options.address(message.address),
@@ -249,17 +219,7 @@ class Connection:
     def _on_publish(
         self, inner: paho.Client, data: object, packet: int, code: ReasonCode, _properties: object
     ) -> None:
-        message, future = self._sent.pop(packet)
-        self.published += 1
-        if not future.done():
-            if code.value < _REFUSAL:
-                future.set_result(code.value != _NOBODY)
-            else:
-                future.set_exception(Refused(f"{message.address}: the broker says: {code}"))
-        while self._queue and len(self._sent) < self._limit:
-            waiting, future = self._queue.popleft()
-            if not future.done():
-                self._write(waiting, future)
+        self._confirmed(packet, code.value, code)
 
     async def _subscribe(self) -> None:
         names = self._terms.subscriptions
@@ -268,7 +228,7 @@ class Connection:
         wanted = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
         codes = await self._client.subscribe([(one, wanted) for one in self._terms.filters()])
         for name, code in zip(names, codes, strict=True):
-            if isinstance(code, ReasonCode) and code.value >= _REFUSAL:
+            if isinstance(code, ReasonCode) and code.value >= REFUSAL:
                 raise Refusal(f"the broker refuses the subscription to {name}: {code}")
 
 

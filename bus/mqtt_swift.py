@@ -10,7 +10,6 @@ import enum
 import os
 import socket
 import ssl
-from collections import deque
 from typing import Any
 
 import mqtt5
@@ -20,44 +19,36 @@ from bus.mqtt_carrier import (
     IN_FLIGHT_MAX,
     PACKET_MAX,
     RECEIVE_MAX,
+    REFUSAL,
     WILL_DELAY_S,
     Broke,
     Refusal,
     Refused,
+    Sender,
     Terms,
-    check_size,
     taken_over,
 )
-from bus.wire import Incoming, LinkDown, Outgoing
+from bus.wire import Incoming, Outgoing
 
 #: Packets read in one turn of the loop.
 _READ_AT_ONCE = 64
-#: Reason codes from here on are refusals. (`mqtt5` has them as numbers that know no order.)
-_REFUSAL = 0x80
 _PACKETS = 2**16 - 1
 
-_Sent = tuple[Outgoing, "asyncio.Future[bool]"]
 
-
-class SwiftConnection(asyncio.Protocol):
+class SwiftConnection(Sender, asyncio.Protocol):
     """A `Carrier` over a stream of our own."""
 
     def __init__(self, terms: Terms) -> None:
         """Prepare; nothing is connected before `open`."""
-        self.published = 0
-        self._terms, self._options = terms, terms.options
-        self._loop = asyncio.get_running_loop()
+        super().__init__(terms)
         self._stream: asyncio.Transport | None = None
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self._asked: asyncio.Future[Any] | None = None  # while it opens
         self._came, self._at = b"", 0  # up to where it is read
         self._out: list[bytes] = []
         self._held = self._accepted = self._reading = False
-        self._limit, self._packet_max = IN_FLIGHT_MAX, PACKET_MAX
         self._keepalive_s = float(self._options.keepalive_s)
         self._packet = 0
-        self._sent: dict[int, _Sent] = {}
-        self._queue: deque[_Sent] = deque()
         self._spoke_s = self._heard_s = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -81,8 +72,8 @@ class SwiftConnection(asyncio.Protocol):
         except OSError as error:
             raise Broke(_reason(error)) from error
         accepted = await self._ask(self._connect().write())
-        if int(accepted.reason_code) >= _REFUSAL:
-            words = _words(accepted.reason_code)
+        if int(accepted.reason_code) >= REFUSAL:
+            words = self._words(accepted.reason_code)
             raise Refusal(f"the broker refuses to be connected to: {words}")
         self._limit = min(IN_FLIGHT_MAX, accepted.receive_max)
         self._packet_max = accepted.max_packet_size or PACKET_MAX
@@ -100,21 +91,10 @@ class SwiftConnection(asyncio.Protocol):
             self._packet = 1
             found = await self._ask(mqtt5.SubscribePacket(self._packet, wanted).write())
             for name, code in zip(terms.subscriptions, found.reason_codes, strict=True):
-                if int(code) >= _REFUSAL:
-                    words = _words(code)
+                if int(code) >= REFUSAL:
+                    words = self._words(code)
                     raise Refusal(f"the broker refuses the subscription to {name}: {words}")
         self._accepted = True
-
-    def send(self, message: Outgoing) -> "asyncio.Future[bool]":
-        """Send it when its turn comes."""
-        check_size(message, self._packet_max)
-        future: asyncio.Future[bool] = self._loop.create_future()
-        # Of quality 0 nobody confirms, so the broker's limit is not for it.
-        if message.qos and (self._queue or len(self._sent) >= self._limit):
-            self._queue.append((message, future))
-        else:
-            self._publish(message, future)
-        return future
 
     def ack(self, packet: int, quality: int) -> None:
         """Acknowledge."""
@@ -155,15 +135,7 @@ class SwiftConnection(asyncio.Protocol):
         if not self._gone.done():
             self._gone.set_result(None)
         self._gone.exception()  # whoever asked has heard it
-        waiting = [*self._sent.values(), *self._queue]
-        self._sent.clear()
-        self._queue.clear()
-        for message, future in waiting:
-            if not future.done():
-                where = f"{self._options.host}:{self._options.port}"
-                future.set_exception(
-                    LinkDown(f"{message.address}: the connection to {where} broke; send it again")
-                )
+        self._give_up()
 
     # --- what goes out ---
 
@@ -316,7 +288,7 @@ class SwiftConnection(asyncio.Protocol):
             pairs = dict(packet.user_properties)
             self._terms.hear(Incoming(address, packet.payload, packet.retain, pairs, token))
         elif isinstance(packet, mqtt5.PubAckPacket):
-            self._confirmed(packet)
+            self._confirmed(packet.packet_id, int(packet.reason_code), packet.reason_code)
         elif isinstance(packet, mqtt5.ConnAckPacket | mqtt5.SubAckPacket):
             if self._asked is not None and not self._asked.done():
                 self._asked.set_result(packet)
@@ -324,24 +296,10 @@ class SwiftConnection(asyncio.Protocol):
             if packet.reason_code == mqtt5.DisconnectReasonCode.SESSION_TAKEN_OVER:
                 self._break_with(taken_over(self._terms.client_id))
             else:
-                self.cut(f"the broker says: {_words(packet.reason_code)}")
+                self.cut(f"the broker says: {self._words(packet.reason_code)}")
 
-    def _confirmed(self, packet: mqtt5.PubAckPacket) -> None:
-        message, future = self._sent.pop(packet.packet_id, (None, None))
-        if message is None or future is None:
-            return
-        self.published += 1
-        if not future.done():
-            if int(packet.reason_code) < _REFUSAL:
-                nobody = mqtt5.PubAckReasonCode.NO_MATCHING_SUBSCRIBERS
-                future.set_result(packet.reason_code != nobody)
-            else:
-                words = _words(packet.reason_code)
-                future.set_exception(Refused(f"{message.address}: the broker says: {words}"))
-        while self._queue and len(self._sent) < self._limit:
-            waiting, future = self._queue.popleft()
-            if not future.done():
-                self._publish(waiting, future)
+    def _words(self, code: enum.IntEnum) -> str:
+        return code.name.replace("_", " ").capitalize()
 
     def cut(self, why: str) -> None:
         """Break it, without a word to the broker."""
@@ -358,10 +316,6 @@ def _reason(error: OSError) -> str:
     """Say why there is no connection, in the system's words; asyncio's name its own call."""
     own = isinstance(error, ssl.SSLError | socket.gaierror) or error.errno is None
     return str(error) if own else os.strerror(error.errno or 0)
-
-
-def _words(code: enum.IntEnum) -> str:
-    return code.name.replace("_", " ").capitalize()
 
 
 def _properties(message: Outgoing) -> dict[str, Any]:

@@ -6,12 +6,12 @@ from bus.clock import Clock
 from bus.contract import Bus, BusError
 from bus.memory import MemoryBus
 from bus.options import kafka_options
-from bus.sqlite import Durability, SqliteBus
+from bus.sqlite import SqliteBus
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
 
 
-def open_bus(address: str, clock: Clock, *, durability: Durability = "power_loss") -> Bus:
+def open_bus(address: str, clock: Clock) -> Bus:
     """Open `memory:`, `sqlite:PATH`, a plain path, which means SQLite, or `kafka://HOST:PORT`.
 
     A Kafka address without a host (`kafka:`) takes it from the environment; see `bus.options`.
@@ -34,7 +34,7 @@ def open_bus(address: str, clock: Clock, *, durability: Durability = "power_loss
         raise BusError(f"{address}: {scheme!r} is no bus; use sqlite:PATH, kafka:, or memory:")
     if not rest:
         raise BusError("the address of the bus names no file; write sqlite:PATH")
-    return SqliteBus.open(rest, clock, durability=durability)
+    return SqliteBus.open(rest, clock)
 
 
 def _open_kafka(address: str, clock: Clock) -> Bus:

@@ -251,23 +251,19 @@ class SqliteBus:
                     yield record
 
     async def latest(self, topic: str, key: str) -> Record | None:
-        self._check_open()
-        self._refresh()
-        row = self._topics.get(topic)
-        if row is None:
-            return None
-        ((source, values),) = _sources(row, (key,))
-        found = self._query(f"SELECT {COLUMNS} {source} ORDER BY offset DESC LIMIT 1", values)
-        record = decode(topic, found[0]) if found else None
+        record = self._last(topic, (key,))
         return None if record is None or record.value is None else record
 
     async def last(self, topic: str) -> Record | None:
+        return self._last(topic, None)
+
+    def _last(self, topic: str, keys: tuple[str, ...] | None) -> Record | None:
         self._check_open()
         self._refresh()
         row = self._topics.get(topic)
         if row is None:
             return None
-        ((source, values),) = _sources(row, None)
+        ((source, values),) = _sources(row, keys)
         found = self._query(f"SELECT {COLUMNS} {source} ORDER BY offset DESC LIMIT 1", values)
         return decode(topic, found[0]) if found else None
 

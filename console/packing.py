@@ -32,7 +32,6 @@ _VARIABLE = "TIDEGATE_CODE_STORE"
 class Packed:
     """An archive of a folder, and where it belongs."""
 
-    folder: Path
     data: bytes
     sha256: str
     store: str
@@ -83,7 +82,7 @@ def packed(folder: str, store: str | None) -> Packed:
             f"--code: {folder}: is {len(data) // 2**20} MiB when packed, the limit is "
             f"{PACKED_MAX // 2**20}; keep data out of it, and read it from where it is."
         )
-    return Packed(top, data, hashlib.sha256(data).hexdigest(), store)
+    return Packed(data, hashlib.sha256(data).hexdigest(), store)
 
 
 def _archive(top: Path) -> bytes:

@@ -91,6 +91,15 @@ def _section(title: str) -> list[RenderableType]:
     return [Text(), Text(title, "bold cyan")]
 
 
+def _table_of_moments(style: str = "") -> Table:
+    """Begin a table of when, what, in this style, and more of it."""
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column(no_wrap=True, style=style)
+    table.add_column()
+    return table
+
+
 # --- what it is doing ----------------------------------------------------------------------------
 
 
@@ -262,10 +271,7 @@ def _earlier(answer: Answer, given: Given, wording: Wording) -> RenderableType |
             distinct.append(one)
     if not distinct:
         return None
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
-    table.add_column(no_wrap=True, style="dim")
-    table.add_column(no_wrap=True)
-    table.add_column()
+    table = _table_of_moments()
     for one in distinct[:3]:
         table.add_row(wording.second(one.at_s), done(one.reason), wording.sentence(one.reason))
     return table
@@ -305,10 +311,7 @@ def _missed(answer: Answer, wording: Wording) -> list[RenderableType]:
     said = missed_because(answer)
     if said is None:
         return []
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
-    table.add_column(no_wrap=True, style="dim")
-    table.add_column(no_wrap=True, style="yellow")
-    table.add_column()
+    table = _table_of_moments("yellow")
     for wait in longest(answer.story):
         when = day_clock(wait.begin_s, wording.origin_s)
         table.add_row(when, f"waited {duration(wait.length_s)}", because(wait, wording))
@@ -319,10 +322,7 @@ def _missed(answer: Answer, wording: Wording) -> list[RenderableType]:
 
 
 def _history(answer: Answer, wording: Wording) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
-    table.add_column(no_wrap=True, style="dim")
-    table.add_column(no_wrap=True)
-    table.add_column()
+    table = _table_of_moments()
     lines = list(answer.lines)
     left_out = len(lines) - LINES_MOST
     for index, line in enumerate(lines):

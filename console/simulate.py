@@ -15,6 +15,7 @@ from console.comparison import print_runs, write_csv
 from console.output import JsonPath, emit_json, fail, say
 from scheduler.policies.registry import name_of
 from scheduler.policies.spec import split
+from simulator.at_once import Submit
 from simulator.compare import (
     PHYSICS,
     Case,
@@ -22,7 +23,6 @@ from simulator.compare import (
     Grid,
     Knowledge,
     RunError,
-    Submit,
     check,
     compare,
 )

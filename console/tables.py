@@ -20,10 +20,9 @@ from explain.rows import JobRow, LoanRow, LoanTotals, NodeRow, tenants
 from explain.shares import percent
 from explain.standing import accepted_of, pauses_of
 from explain.turns import keeps_order
-from explain.uses import Use, uses_of_node
+from explain.uses import NODE_USES, uses_of_node
 from scheduler.core.transitions import TERMINAL, JobState
 
-_NODE_USES = (Use.TRAINING, Use.OWNED, Use.LENT, Use.LEAVING, Use.IDLE, Use.SILENT)
 JOB_STYLES = {
     JobState.QUEUED: "yellow",
     JobState.RUNNING: "green",
@@ -96,7 +95,7 @@ def jobs(
     table = jobs_listed(_title("Jobs", seen), listed, turns=position)
     shown: list[RenderableType] = [
         table if listed else Text("No such jobs. See --all, or `tidegate submit`."),
-        *_pauses(rules),
+        *pauses(rules),
         *([Text(_order(rules.policy.policy), "dim")] if position else []),
     ]
     counts = at.overview().it.jobs
@@ -108,7 +107,7 @@ def jobs(
 
 def jobs_listed(title: Text, jobs: Sequence[JobRow], *, turns: bool) -> Table:
     """List jobs as a table; with `turns` the first column says when their turn comes."""
-    rows = [_job_row(job, turn=turns) for job in jobs]
+    rows = [[_place(job), *_job_row(job)] if turns else _job_row(job) for job in jobs]
     columns = {"turn": LEFT, **_JOBS} if turns else _JOBS
     return fitted(title, columns, rows, _JOBS_DROP, out())
 
@@ -139,12 +138,7 @@ def _place(job: JobRow) -> str:
     return f"after {before[0]}{more}" if before else "–"
 
 
-def _job_row(job: JobRow, *, turn: bool = False) -> list[Text | str]:
-    cells = _cells(job)
-    return [_place(job), *cells] if turn else cells
-
-
-def _cells(job: JobRow) -> list[Text | str]:
+def _job_row(job: JobRow) -> list[Text | str]:
     low, high = job.gpus_min, job.gpus_max
     guess = job.total_steps is None and job.state != JobState.COMPLETED
     return [
@@ -179,7 +173,8 @@ def _job_state(job: JobRow) -> Text:
     return text
 
 
-def _pauses(rules: CellRules) -> Iterator[Text]:
+def pauses(rules: CellRules) -> Iterator[Text]:
+    """Say what is paused."""
     for said in pauses_of(rules.pauses, rules.origin_s):
         yield Text(f"{said[0].upper()}{said[1:]}.", "yellow")
 
@@ -213,7 +208,7 @@ def nodes(at: Source) -> Found:
     table = fitted(_title("Nodes", seen), _NODES, rows, _NODES_DROP, out())
     none = Text("No nodes yet: no agent has reported to this log.")
     accepted = at.rules().it.accepted
-    shown: list[RenderableType] = [table, legend(_NODE_USES)] if rows else [none]
+    shown: list[RenderableType] = [table, legend(NODE_USES)] if rows else [none]
     shown += [Text(said, "yellow") for said in accepted_of(accepted, seen.it.origin_s)]
     document = {**asdict(seen.it), "accepted": accepted}
     return Found(document, shown, seen.age)
@@ -274,7 +269,7 @@ def loans(at: Source) -> Found:
     ]
     table = fitted(_title("Loans", seen), _LOANS, rows, _LOANS_DROP, out())
     shown: list[RenderableType] = [table if rows else Text("No node is on loan now.")]
-    shown += [_so_far(found.totals), *_pauses(rules)]
+    shown += [_so_far(found.totals), *pauses(rules)]
     for name, freeze in sorted(found.freezes.items()):
         end = "" if freeze.until_s is None else f" until {day_clock(freeze.until_s, origin_s)}"
         where = f"from {name}" if name else "from any lender"

@@ -15,16 +15,14 @@ from console.columns import LEFT, RIGHT, Columns, fitted
 from console.forms import Found, watches
 from console.output import out
 from console.source import Source
-from console.tables import by_turn, jobs_listed
+from console.tables import by_turn, jobs_listed, pauses
 from explain.overview import Glance
 from explain.rows import JobRow, NodeRow
 from explain.shares import percent
-from explain.standing import pauses_of
 from explain.turns import keeps_order
-from explain.uses import Use, uses_of_node
+from explain.uses import NODE_USES, Use, uses_of_node
 from scheduler.core.transitions import JobState
 
-_USES = (Use.TRAINING, Use.OWNED, Use.LENT, Use.LEAVING, Use.IDLE, Use.SILENT)
 _BAR = 24
 _POOLS: Columns = {
     "pool": LEFT,
@@ -93,11 +91,8 @@ def top(
     found = Top(glance.it, _pools(nodes), running, waiting)
     run_rows, wait_rows = (rows, rows) if rows else _room(found)
     shown: list[RenderableType] = [_head(found, glance.as_of), _pool_table(found.pools)]
-    shown += [legend(_USES)] if found.pools else [Text("No nodes yet.", "dim")]
-    shown += [
-        Text(f"{said[0].upper()}{said[1:]}.", "yellow")
-        for said in pauses_of(rules.pauses, rules.origin_s)
-    ]
+    shown += [legend(NODE_USES)] if found.pools else [Text("No nodes yet.", "dim")]
+    shown += pauses(rules)
     shown += _listed("Running", running, run_rows, turns=False)
     shown += _listed("Waiting", waiting, wait_rows, turns=ordered)
     return Found(found, shown, glance.age)
@@ -142,7 +137,7 @@ def _pools(nodes: Sequence[NodeRow]) -> list[PoolUse]:
                 kind=pool[0],
                 nodes=len(mine),
                 gpus=sum(node.gpu_count for node in mine),
-                uses={use: uses[use] for use in _USES if uses[use]},
+                uses={use: uses[use] for use in NODE_USES if uses[use]},
                 lent=sum(node.gpu_count for node in mine if node.loan_state is not None),
                 gpu_utilisation=fmean(busy) if busy else None,
             )

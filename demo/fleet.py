@@ -7,6 +7,7 @@ from pathlib import Path
 from bus.clock import Clock
 from bus.contract import Bus, Link, Message
 from cloud_agent import agent as cloud
+from demo.claim import START_S
 from demo.leader import Leader
 from edge_agent import agent as edge
 from runtime.build import Options
@@ -47,7 +48,6 @@ def build_fleet(
     *,
     bus: Bus,
     clock: Clock,
-    start_s: float,
     agents_dir: Path,
     policy: str,
     failures_per_gpu_hour: float,
@@ -70,8 +70,8 @@ def build_fleet(
 
     return Fleet(
         scheduler() if link is None else Leader(scheduler, clock),
-        tuple(_agents(scenario, bus, link or (lambda _: bus), clock, start_s, agents_dir, physics)),
-        Tenants(scenario.workload, bus, clock, start_s),
+        tuple(_agents(scenario, bus, link or (lambda _: bus), clock, agents_dir, physics)),
+        Tenants(scenario.workload, bus, clock),
     )
 
 
@@ -80,7 +80,6 @@ def _agents(
     bus: Bus,
     link: Callable[[str], Link],
     clock: Clock,
-    start_s: float,
     agents_dir: Path,
     physics: Physics,
 ) -> Iterator[AgentService]:
@@ -97,13 +96,13 @@ def _agents(
                     transfer_mib_per_s=pool.transfer_mib_per_s,
                     options=Options(),
                 )
-                demand = _demand(scenario.tides[name], start_s)
+                demand = _demand(scenario.tides[name])
                 machine = simulated(demand, physics)
                 state_file = agents_dir / f"{name}.db"
                 yield edge.build_agent(server, link(name), clock, state_file, machine)
         else:
             tide = scenario.tides.get(pool.name)
-            owner = None if tide is None else _demand(tide, start_s)
+            owner = None if tide is None else _demand(tide)
             machine = simulated(owner, physics)
             state_file = agents_dir / f"{pool.name}.db"
             yield cloud.build_agent(_cluster(pool), bus, clock, state_file, machine)
@@ -125,8 +124,8 @@ def _cluster(pool: PoolSpec) -> cloud.CloudAgentConfig:
     )
 
 
-def _demand(tide: Tide, start_s: float) -> Callable[[float], float]:
-    return lambda now_s: float(tide.gpus_needed(now_s - start_s))
+def _demand(tide: Tide) -> Callable[[float], float]:
+    return lambda now_s: float(tide.gpus_needed(now_s - START_S))
 
 
 class Tenants:
@@ -137,15 +136,15 @@ class Tenants:
 
     SOURCE = "/operators/demo"  # who speaks for all tenants
 
-    def __init__(self, workload: Workload, bus: Bus, clock: Clock, start_s: float) -> None:
-        """Prepare to submit the workload, which begins at `start_s`."""
-        self._workload, self._bus, self._clock, self._start_s = workload, bus, clock, start_s
+    def __init__(self, workload: Workload, bus: Bus, clock: Clock) -> None:
+        """Prepare to submit the workload."""
+        self._workload, self._bus, self._clock = workload, bus, clock
 
     async def run(self) -> None:
         """Submit every job at its moment."""
         self._clock.enter()
         try:
-            for sequence, (at_s, job) in enumerate(self._workload.submissions(self._start_s)):
+            for sequence, (at_s, job) in enumerate(self._workload.submissions(START_S)):
                 await self._clock.sleep_until(at_s)
                 envelope = event(job, source=self.SOURCE, sequence=sequence, bootid=0, time_s=at_s)
                 await self._bus.publish(Message(EVENTS.name, "default", encode(envelope)))

@@ -22,6 +22,8 @@ class Use(StrEnum):
 
 #: Those of a pool, in the order in which they are shown.
 USES = (Use.SERVING, Use.TRAINING, Use.LEAVING, Use.LENT, Use.IDLE, Use.SILENT)
+#: Those of nodes.
+NODE_USES = (Use.TRAINING, Use.OWNED, Use.LENT, Use.LEAVING, Use.IDLE, Use.SILENT)
 
 
 def uses_of_node(node: NodeRow) -> dict[Use, int]:

@@ -52,9 +52,9 @@ _UNBUILT = (
 )
 
 
-def add_pages(app: FastAPI, static: Path = STATIC) -> None:
+def add_pages(app: FastAPI) -> None:
     """Add the console's pages and files."""
-    app.state.static = static
+    app.state.static = STATIC
     app.add_api_route("/assets/{name}", asset, include_in_schema=False)
     app.add_api_route("/page.css", style, include_in_schema=False)
     app.add_api_route("/", page, include_in_schema=False)

@@ -22,17 +22,11 @@ class PeriodicThread:
         self._work = work
         self._every_s = every_s
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def stop(self) -> None:
         """Begin no further call. Does not wait for one under way."""
         self._stop.set()
-
-    def join(self, timeout_s: float) -> bool:
-        """Wait for the thread's end; say whether it has ended."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while not self._stop.is_set():

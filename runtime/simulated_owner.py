@@ -20,6 +20,8 @@ from schemas.options import CHECKED, Count, Delay, Rate
 
 #: GPUs needed at a moment (seconds since the Unix epoch); may be a fraction.
 Demand = Callable[[float], float]
+#: What a GPU takes.
+_IDLE_W, _FULL_W = 60.0, 400.0
 
 
 @checked(frozen=True, slots=True, config=CHECKED)
@@ -186,15 +188,10 @@ class SimulatedMeter:
         nodes: Sequence[NodeSpec],
         executor: SimulatedExecutor,
         owner: Serving | None = None,
-        *,
-        idle_w: float = 60.0,
-        full_w: float = 400.0,
     ) -> None:
         self._nodes = tuple(nodes)
         self._executor = executor
         self._owner = owner
-        self._idle_w = idle_w
-        self._span_w = full_w - idle_w
 
     def measure(self, now_s: float, window_s: float) -> list[NodeMeasured]:
         training = self._executor.trains(now_s)
@@ -220,7 +217,7 @@ class SimulatedMeter:
             gpu_utilisation=use,
             gpu_memory_used_mib=memory,
             gpu_temperature_c=[30.0 + 45.0 * (share or 0.0) for share in use],
-            gpu_power_w=[self._idle_w + self._span_w * (share or 0.0) for share in use],
+            gpu_power_w=[_IDLE_W + (_FULL_W - _IDLE_W) * (share or 0.0) for share in use],
         )
 
 

@@ -66,7 +66,7 @@ class SchedulerService:
         self._policies, self._watch = policies, watch
         self._stopwatch = stopwatch
         self.time = CellTime(clock)
-        self._outgoing = Outgoing(config.cell, config.leader, signer, self.time)
+        self._outgoing = Outgoing(config.cell, config.name, signer, self.time)
         self._stopping = self._listening = self._leads = False
         self._runner: asyncio.Task[None] | None = None
         self._poison: dict[tuple[str, int], str] = {}

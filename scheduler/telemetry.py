@@ -21,7 +21,7 @@ class Use:
 class Telemetry:
     """The newest figures of every node, as columns that grow."""
 
-    _COLUMNS = 6
+    _COLUMNS = 5
 
     def __init__(self) -> None:
         """Begin with no node."""
@@ -51,19 +51,11 @@ class Telemetry:
             row = self._row[node] = len(self._row)
         return row
 
-    def newest(self, node: str) -> dict[str, float] | None:
-        """Give a node's newest figures; NaN where not measured; None if it never reported."""
-        row = self._row.get(node)
-        if row is None:
-            return None
-        names = ("at_s", "utilisation", "memory_used_mib", "temperature_c", "power_w", "gpus")
-        return dict(zip(names, self._table[row].tolist(), strict=True))
-
     def over(self, nodes: Iterable[str], since_s: float) -> Use | None:
         """Sum up the GPUs of some nodes, as measured since a moment; None if none was."""
         rows = [row for name in nodes if (row := self._row.get(name)) is not None]
         table = self._table[rows]
-        _, used, memory, _, watts, gpus = table[table[:, 0] >= since_s].T
+        _, used, memory, watts, gpus = table[table[:, 0] >= since_s].T
         known = ~np.isnan(used)
         if not known.any():
             return None
@@ -78,12 +70,11 @@ def _summaries(reports: Sequence[tuple[float, NodeMeasured]], gpus: int) -> NDAr
     """(r, columns) of reports with as many GPUs each; null becomes NaN on the way into numpy."""
     used = np.array([report.gpu_utilisation for _, report in reports], dtype=np.float64)
     memory = np.array([report.gpu_memory_used_mib for _, report in reports], dtype=np.float64)
-    heat = np.array([report.gpu_temperature_c for _, report in reports], dtype=np.float64)
     power = np.array([report.gpu_power_w for _, report in reports], dtype=np.float64)
     moments = np.array([moment for moment, _ in reports], dtype=np.float64)
     watts = _mean(power) * np.sum(~np.isnan(power), axis=1)
-    columns = (moments, _mean(used), _mean(memory), np.fmax.reduce(heat, axis=1), watts)
-    return np.stack([*columns, np.full(len(reports), float(gpus))], axis=1)
+    count = np.full(len(reports), float(gpus))
+    return np.stack([moments, _mean(used), _mean(memory), watts, count], axis=1)
 
 
 def _mean(table: NDArray[np.float64]) -> NDArray[np.float64]:

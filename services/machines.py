@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 #: What `gpu_type` says of a machine whose GPUs are slots of its processors.
 CPU = "cpu"
+#: Options that each executor has.
+_Told = dict[str, Any]
 
 
 class _HasProblems(Protocol):
@@ -84,16 +86,16 @@ class RealMachine:
             )
 
         def make(specs: Sequence[NodeSpec], now_s: float) -> Machine:
-            agent = str(section.name)
             store = CheckpointStore(workers.checkpoints, rate_mib_per_s=workers.rate_mib_per_s)
             self._store = store
+            told: _Told = {"root": workers.folder, "store": store, "agent": section.name}
+            remembered = self.remembered()
             if section.runs == "slurm":
-                self._executor = _on_slurm(agent, workers, store, section.slurm, self.remembered())
+                self._executor = _on_slurm(told, workers, section.slurm, remembered)
             elif section.kubernetes is not None:
-                about = section.kubernetes
-                self._executor = _on_kubernetes(agent, workers, store, about, self.remembered())
+                self._executor = _on_kubernetes(told, workers, section.kubernetes, remembered)
             else:
-                self._executor = _executor(agent, specs, workers, store, self.remembered())
+                self._executor = _executor(told, workers, specs, remembered)
             here = self._executor if isinstance(self._executor, ProcessExecutor) else None
             source = _source(specs, section.meter, workers, here)
             logs = _logs(section.runs, workers, store)
@@ -153,13 +155,9 @@ def real_machine(
 
 
 def _executor(
-    agent: str,
-    specs: Sequence[NodeSpec],
-    section: WorkersSection,
-    store: CheckpointStore,
-    remembered: Mapping[str, int],
+    told: _Told, section: WorkersSection, specs: Sequence[NodeSpec], remembered: Mapping[str, int]
 ) -> ProcessExecutor:
-    chosen = _chosen(section, MachineOptions)
+    chosen = told | _chosen(section, MachineOptions)
     if section.isolation == "tenant":
         chosen["tenants"] = Tenants(section.folder, section.first_uid)
     try:
@@ -168,19 +166,11 @@ def _executor(
         raise ConfigError(
             f"agent.workers.groups: {error.args[0]}; make it, or take it out"
         ) from None
-    gpu_ids = _names(specs, section)
-    options = ProcessOptions(
-        root=section.folder, store=store, agent=agent, gpu_ids=gpu_ids, **chosen
-    )
-    return ProcessExecutor(options, remembered)
+    return ProcessExecutor(ProcessOptions(gpu_ids=_names(specs, section), **chosen), remembered)
 
 
 def _on_slurm(
-    agent: str,
-    workers: WorkersSection,
-    store: CheckpointStore,
-    section: SlurmSection,
-    remembered: Mapping[str, int],
+    told: _Told, workers: WorkersSection, section: SlurmSection, remembered: Mapping[str, int]
 ) -> "SlurmExecutor":
     from cloud_agent.slurm.executor import SlurmExecutor  # an edge agent does without
 
@@ -189,17 +179,12 @@ def _on_slurm(
             "agent.workers.isolation: Slurm runs all jobs as this agent's user, who can read its "
             'keys and other tenants\' runs; say isolation = "none" if all who submit may'
         )
-    chosen = _chosen(workers, WorkerOptions) | dict(section)
-    options = SlurmOptions(root=workers.folder, store=store, agent=agent, **chosen)
-    return SlurmExecutor(options, remembered)
+    chosen = told | _chosen(workers, WorkerOptions) | dict(section)
+    return SlurmExecutor(SlurmOptions(**chosen), remembered)
 
 
 def _on_kubernetes(
-    agent: str,
-    workers: WorkersSection,
-    store: CheckpointStore,
-    section: KubernetesSection,
-    remembered: Mapping[str, int],
+    told: _Told, workers: WorkersSection, section: KubernetesSection, remembered: Mapping[str, int]
 ) -> "KubernetesExecutor":
     # Its client is a hundred MiB, and an extra of its own.
     try:
@@ -208,9 +193,8 @@ def _on_kubernetes(
         raise ConfigError(
             f"agent.runs: kubernetes needs {error.name}; install tidegate[kubernetes]"
         ) from None
-    chosen = _chosen(workers, WorkerOptions) | dict(section)
-    options = KubernetesOptions(root=workers.folder, store=store, agent=agent, **chosen)
-    return KubernetesExecutor(options, remembered)
+    chosen = told | _chosen(workers, WorkerOptions) | dict(section)
+    return KubernetesExecutor(KubernetesOptions(**chosen), remembered)
 
 
 def _chosen(section: WorkersSection, kind: type[WorkerOptions]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from bus.signing import Signer
 from scheduler import garbage
 from scheduler.intake import SOURCE_RATES
 from scheduler.policies.registry import make_policy
-from scheduler.service_config import ServiceConfig
+from scheduler.service_config import ServiceConfig, ServiceOptions
 from services.backends import join, kafka_of, open_bus_of
 from services.cell_leadership import CellLeadership, LeaderTerm
 from services.config import Config
@@ -123,25 +123,13 @@ class SchedulerRole:
 
 
 def _service(config: Config, cell: str) -> ServiceConfig:
-    section = config.scheduler
+    section, on_file = config.scheduler, config.bus.startswith("sqlite:")
+    rates = replace(SOURCE_RATES, rate_per_s=section.source_rate_per_s, burst=section.source_burst)
     return ServiceConfig(
+        **{name: getattr(section, name) for name in ServiceOptions.model_fields},
         cell=cell,
-        leader=section.name,
-        policy=section.policy,
-        policy_pinned=section.policy_pinned,
-        settings=section.settings,
-        learn=section.learn,
-        rates=replace(
-            SOURCE_RATES, rate_per_s=section.source_rate_per_s, burst=section.source_burst
-        ),
-        cycle_budget_s=section.cycle_budget_s,
-        pools=section.pool_rules(on_file=config.bus.startswith("sqlite:")),
-        gateways=section.gateways(on_file=config.bus.startswith("sqlite:")),
+        rates=rates,
+        pools=section.pool_rules(on_file=on_file),
+        gateways=section.gateways(on_file=on_file),
         accept_unsigned=section.takes_unsigned,
-        gather_s=section.gather_s,
-        spacing_s=section.spacing_s,
-        records_max=section.records_max,
-        snapshot_entries=section.snapshot_entries,
-        heartbeat_s=section.heartbeat_s,
-        validate_ticks=section.validate_ticks,
     )

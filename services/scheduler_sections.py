@@ -6,22 +6,17 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from bus.contract import BusError
-from scheduler.core.settings import Settings
 from scheduler.gateways import Gateway, Gateways
 from scheduler.intake import SOURCE_RATES
 from scheduler.node_admission import PoolRule
-from scheduler.policies.spec import line_of
+from scheduler.service_config import ServiceOptions
 from schemas.events import PoolKind
-from schemas.options import Count, Seconds, Section
+from schemas.options import Section
 from schemas.requests import VERB_NAMES
 from schemas.values import MAX_GPUS_PER_NODE, Name
 
 #: A name in which `*` stands for anything.
 _Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9*][A-Za-z0-9._:*-]{0,127}$")]
-
-
-def _line(policy: object) -> object:
-    return line_of(policy) if isinstance(policy, dict) else policy
 
 
 class PoolSection(Section):
@@ -57,40 +52,9 @@ class TrustedGatewaySection(Section):
     may: Annotated[tuple[str, ...], BeforeValidator(_verbs)]
 
 
-class SchedulerSection(Section):
+class SchedulerSection(ServiceOptions):
     """`[scheduler]`: a scheduler."""
 
-    #: The name of this process in the journal and among the schedulers.
-    name: Name = "scheduler-0"
-    #: The policy: any that `tidegate policies` lists. With options it is a line, such as
-    #: `tide:loans.cool_down_s=300`, or a table, `[scheduler.policy]` with `name` and the options.
-    policy: Annotated[str, BeforeValidator(_line)] = "tide"
-    #: Whether that one decides from each start on. Otherwise one that an administrator chose with
-    #: `tidegate policy set` goes on to decide, until `tidegate policy clear`.
-    policy_pinned: bool = False
-    #: Whether it learns from jobs' reports how fast they are at each size: docs/learning.md.
-    learn: bool = True
-    #: How long to wait for more records after the first, like `linger.ms`; delays each decision.
-    gather_s: Annotated[float, Field(ge=0.0, le=10.0)] = 0.0
-    #: The least time between two ticks: a transaction within 10 ms after another finds Kafka still
-    #: completing it, and takes 20 ms longer.
-    spacing_s: Annotated[float, Field(ge=0.0, le=10.0)] = 0.01
-    #: The most records of one tick, and so of a transaction.
-    records_max: Count = 2000
-    #: How long a policy may take in a cycle; then `fifo` is used for that cycle, and
-    #: `tidegate_policy_failures_total` counts it.
-    cycle_budget_s: Seconds = 10.0
-    #: The rate limit of each source, in messages per second. All operators are one source.
-    source_rate_per_s: Annotated[float, Field(gt=0.0, lt=1e9)] = SOURCE_RATES.rate_per_s
-    #: The burst of each source, in messages.
-    source_burst: Annotated[float, Field(ge=1.0, lt=1e9)] = SOURCE_RATES.burst
-    #: A snapshot is written after this many journal entries, or half as many as there are nodes,
-    #: jobs and open commands if that is more. A restart replays no more than that.
-    snapshot_entries: Count = 5000
-    #: How often the leader sends a heartbeat; after 3 minutes without one `tidegate jobs` warns.
-    heartbeat_s: Annotated[float, Field(gt=0.0, le=60.0)] = 60.0
-    #: The whole state is checked every this many ticks; 0: never.
-    validate_ticks: Annotated[int, Field(ge=0)] = 100
     #: An Ed25519 private key in PEM form; without one, commands are not signed.
     signing_key_file: Path | None = None
     #: The id of its public key in the agents' `trusted_keys`.
@@ -100,10 +64,13 @@ class SchedulerSection(Section):
     #: Whether jobs may be submitted and cancelled by events, which nobody signs. Unset: until a
     #: gateway is trusted. It will be gone in the next release, and such events be refused.
     accept_unsigned: bool | None = None
+    #: The rate limit of each source, in messages per second. All operators are one source.
+    source_rate_per_s: Annotated[float, Field(gt=0.0, lt=1e9)] = SOURCE_RATES.rate_per_s
+    #: The burst of each source, in messages.
+    source_burst: Annotated[float, Field(ge=1.0, lt=1e9)] = SOURCE_RATES.burst
     #: Whose requests are taken, by key id; on a SQLite bus requests are not signed.
     trusted_gateways: dict[Name, TrustedGatewaySection] = Field(default_factory=dict)
     pool: tuple[PoolSection, ...] = ()
-    settings: Settings = Field(default_factory=Settings)
 
     @model_validator(mode="after")
     def _pools_fit(self) -> "SchedulerSection":

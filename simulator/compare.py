@@ -7,13 +7,9 @@ Policies run with their default options, but for `fifo`: elsewhere it gives each
 size, here the size that the job asks for, as a baseline is understood in the literature.
 """
 
-import gc
 import math
-import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,6 +18,7 @@ from typing import Literal
 from scheduler.policies.interface import Plan, Policy, Snapshot
 from scheduler.policies.registry import make_policy, name_of
 from scheduler.policies.spec import split
+from simulator.at_once import Submit, in_order, in_processes
 from simulator.csv_rows import WorkloadError
 from simulator.driver import START_S
 from simulator.failures import failures
@@ -285,13 +282,6 @@ def finished(case: Case, run: Outcome) -> Finished:
     )
 
 
-#: A case and its place among all, and what came of it, with the same number.
-Numbered = tuple[int, Case]
-Done = tuple[int, Finished]
-#: Does some work on each case somewhere, and gives the answers in any order.
-Submit = Callable[[Callable[[Numbered], Done], Sequence[Numbered]], Iterable[Done]]
-
-
 def compare(
     cases: Sequence[Case],
     processes: int | None = None,
@@ -311,53 +301,17 @@ def compare(
     Raises:
         RunError: A process ended before its run did, or a policy lacks a package.
     """
-    work: Callable[[Numbered], Done] = _numbered
+    run: Callable[[Case], Finished] = run_case
     if submit is None:
         wanted = min(len(cases), processes or os.cpu_count() or 1)
-        submit = map if wanted <= 1 else partial(_processes, wanted)
+        broken = RunError(
+            "A process that made runs ended before they did, perhaps for want of memory; "
+            "try --processes 1."
+        )
+        submit = map if wanted <= 1 else in_processes(wanted, broken)
         if wanted <= 1 and watch is not None:
-            work = partial(_numbered, watch=watch)
-    found: dict[int, Finished] = {}
-    for at, one in submit(work, list(enumerate(cases))):
-        found[at] = one
-        if tell is not None:
-            tell(len(found), one)
-    return [found[at] for at in range(len(cases))]
-
-
-def _processes(
-    count: int, work: Callable[[Numbered], Done], cases: Sequence[Numbered]
-) -> Iterator[Done]:
-    """Do the work in so many processes on this machine."""
-    spawn = multiprocessing.get_context("spawn")
-    others = set(multiprocessing.active_children())
-    with ProcessPoolExecutor(count, spawn) as pool:
-        left = {pool.submit(work, case) for case in cases}
-        try:
-            for future in as_completed(left):
-                yield future.result()
-                left.discard(future)
-        except BrokenProcessPool as error:
-            raise RunError(
-                "A process that made runs ended before they did, perhaps for want of memory; "
-                "try --processes 1."
-            ) from error
-        finally:
-            if left:  # something failed, and nobody waits for the rest
-                pool.shutdown(wait=False, cancel_futures=True)
-                for child in set(multiprocessing.active_children()) - others:
-                    child.terminate()
-
-
-def _numbered(numbered: Numbered, watch: Watch | None = None) -> Done:
-    at, case = numbered
-    # A run makes many small objects and hardly any cycles: looking for them costs a tenth.
-    thresholds = gc.get_threshold()
-    gc.set_threshold(200_000, 20, 100)
-    try:
-        return at, run_case(case, watch)
-    finally:
-        gc.set_threshold(*thresholds)
+            run = partial(run_case, watch=watch)
+    return in_order(run, cases, submit, tell)
 
 
 def _pools(case: Case, last_s: float) -> tuple[SimulatedPool, ...]:

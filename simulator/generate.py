@@ -49,8 +49,7 @@ _PRIORITY_SHARES = (0.15, 0.75, 0.10)
 class Demand:
     """How much work to make."""
 
-    hours: float = 24.0
-    start_hour: float = 0.0  #: Hour of the day at the start.
+    hours: float = 24.0  #: From midnight on.
     pool_gpus: int = 32  #: GPUs of the training pool.
     #: GPU time asked for within the hours (each job runs at once, at the size asked for) over what
     #: the training pool alone has. Above 1, loans are needed.
@@ -60,8 +59,6 @@ class Demand:
         """Refuse what no day could be made of."""
         if not 0.1 <= self.hours <= 8784.0:
             raise ValueError(f"hours: {self.hours} must be 0.1 to 8784 (a year)")
-        if not 0.0 <= self.start_hour < 168.0:
-            raise ValueError(f"start_hour: {self.start_hour} must be 0 to 168 (within a week)")
         if not 1 <= self.pool_gpus <= 65_536:
             raise ValueError(f"pool_gpus: {self.pool_gpus} must be 1 to 65536")
         if not 0.0 < self.load <= 100.0:
@@ -118,7 +115,7 @@ def generate(seed: int, demand: Demand | None = None) -> Workload:
 def _arrivals(rng: np.random.Generator, count: int, demand: Demand) -> NDArray[np.float64]:
     """Draw arrival moments by the day's curve: one each minute's chance, ascending, from 0."""
     minutes = np.arange(max(1, int(demand.hours * 60)))
-    hour = ((demand.start_hour + minutes / 60.0) % 24.0).astype(np.int64)
+    hour = minutes // 60 % 24
     weight = np.array(ARRIVAL_DAY)[hour]
     drawn = rng.choice(len(minutes), count, p=weight / weight.sum())
     at_s = np.sort((drawn + rng.random(count)) * 60.0)

@@ -40,7 +40,6 @@ class FleetRecord:
 class Outcome:
     """What came of a run. N jobs by submission, then id; moments in s, inf for never."""
 
-    policy: str
     cluster: Cluster
     ids: tuple[str, ...]
     tenants: tuple[str, ...]

@@ -2,8 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
-
-from simulator.compare import Done, Numbered
+from typing import Any
 
 #: How long to look for the cluster, in seconds.
 _FIND_S = 20
@@ -30,9 +29,7 @@ class DaskCluster:
         except (OSError, ValueError) as error:  # its time-out is an OSError
             raise ClusterError(f"no Dask scheduler answers at {address}: {error}") from error
 
-    def __call__(
-        self, work: Callable[[Numbered], Done], cases: Sequence[Numbered]
-    ) -> Iterator[Done]:
+    def __call__(self, work: Callable[[Any], Any], cases: Sequence[Any]) -> Iterator[Any]:
         """Run cases, and give what came of each as it finishes.
 
         Raises:

@@ -85,7 +85,6 @@ class Run:
         ordered = sorted(entries, key=lambda one: one.submit_s)
         self._options, self._policy = options, _Timed(policy)
         self._out = Outcome(
-            policy=policy.name,
             cluster=options.cluster,
             ids=tuple(entry.id for entry in ordered),
             tenants=tuple(entry.tenant for entry in ordered),

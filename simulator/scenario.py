@@ -44,8 +44,7 @@ class Scenario:
 
     name: str
     seed: int
-    hours: float
-    start_hour: float  #: Hour of the day at the start, which is a Monday.
+    hours: float  #: From the first hour of a Monday on.
     pools: tuple[PoolSpec, ...]
     workload: Workload
     #: By lender: an inference pool's name, or an edge server's.
@@ -56,22 +55,6 @@ class Scenario:
         """Give the pool of a kind."""
         return next(pool for pool in self.pools if pool.kind == kind)
 
-    @property
-    def load(self) -> float:
-        """GPU time asked for within the hours, over what the training pool alone has."""
-        alone = self.pool("training").gpus * self.hours * 3600.0
-        return asked_gpu_s(self.workload, self.hours) / alone
-
-    @property
-    def load_with_loans(self) -> float:
-        """The same, over the training pool and all that lenders do not need, at its speed."""
-        total = self.pool("training").gpus * self.hours * 3600.0
-        for pool in self.pools:
-            lenders = [pool.name] if pool.kind == "inference" else [name for name, _ in pool.nodes]
-            idle = sum(self.tides[name].idle_gpu_s for name in lenders if name in self.tides)
-            total += idle * pool.speed_factor
-        return asked_gpu_s(self.workload, self.hours) / total
-
 
 def asked_gpu_s(workload: Workload, hours: float) -> float:
     """GPU-seconds that jobs ask for before the end, if each ran at once at the size asked for."""
@@ -79,20 +62,17 @@ def asked_gpu_s(workload: Workload, hours: float) -> float:
     return sum(min(job.gpu_s, job.gpus_asked * max(0.0, end_s - job.at_s)) for job in workload.jobs)
 
 
-def default_scenario(seed: int, hours: float = 24.0, start_hour: float = 0.0) -> Scenario:
+def default_scenario(seed: int, hours: float = 24.0) -> Scenario:
     """A day that needs loans: 4 training nodes, 6 inference nodes, 8 edge servers.
 
     The jobs ask for 1.4 times what the 32 training GPUs have, and for less than the whole fleet
     has while the tide is out.
     """
-    demand = Demand(hours, start_hour, _DEFAULT_NODES * GPUS_PER_NODE, LOAD)
-    workload = generate(seed, demand)
-    return _scenario(workload, _DEFAULT_NODES, seed, hours, start_hour)
+    demand = Demand(hours, _DEFAULT_NODES * GPUS_PER_NODE, LOAD)
+    return _scenario(generate(seed, demand), _DEFAULT_NODES, seed, hours)
 
 
-def scenario_for(
-    workload: Workload, seed: int = 0, hours: float = 24.0, start_hour: float = 0.0
-) -> Scenario:
+def scenario_for(workload: Workload, seed: int = 0, hours: float = 24.0) -> Scenario:
     """Fit a fleet to a workload (see `Workload.fit`) such that it is busy but not hopeless.
 
     The training pool gets 1/1.4 of the GPU time that the jobs ask for within the hours, in whole
@@ -104,12 +84,10 @@ def scenario_for(
     nodes = math.ceil(wanted - 0.25)
     largest = max((job.submission.gpus_min for job in workload.jobs), default=1)
     nodes = min(NODES_MAX, max(2, nodes, -(-largest // GPUS_PER_NODE)))
-    return _scenario(workload, nodes, seed, hours, start_hour)
+    return _scenario(workload, nodes, seed, hours)
 
 
-def _scenario(
-    workload: Workload, nodes: int, seed: int, hours: float, start_hour: float
-) -> Scenario:
+def _scenario(workload: Workload, nodes: int, seed: int, hours: float) -> Scenario:
     # One stream for each lender: adding a server leaves the tides of the others as they were.
     training = PoolSpec(
         "training", "training", "a100-80g", 81_920, 1.0, 2_000.0, _nodes("train", nodes)
@@ -127,10 +105,10 @@ def _scenario(
         tides[inference.name] = tide_of_services(workload.services, inference.gpus, hours)
     else:
         rng = np.random.Generator(np.random.PCG64([seed, 1]))
-        tides[inference.name] = pool_tide(rng, inference.gpus, hours, start_hour)
+        tides[inference.name] = pool_tide(rng, inference.gpus, hours)
     for index, (name, gpus) in enumerate(servers):
         rng = np.random.Generator(np.random.PCG64([seed, 2 + index]))
-        tides[name] = edge_tide(rng, gpus, hours, start_hour)
+        tides[name] = edge_tide(rng, gpus, hours)
     note = (
         f"Fleet: {training.gpus} training GPUs, {inference.gpus} inference GPUs (speed "
         f"{inference.speed_factor:g}), {edge.gpus} edge GPUs on {len(servers)} servers (speed "
@@ -140,7 +118,6 @@ def _scenario(
         name=workload.name,
         seed=seed,
         hours=hours,
-        start_hour=start_hour,
         pools=(training, inference, edge),
         workload=workload,
         tides=MappingProxyType(tides),

@@ -51,11 +51,6 @@ class Tide:
         """GPUs needed `t_s` seconds after the start."""
         return int(self.needed[self._slot(t_s)])
 
-    @property
-    def idle_gpu_s(self) -> float:
-        """GPU-seconds that the owner does not need."""
-        return float((self.capacity - self.needed).sum() * self.slot_s)
-
 
 def pool_tide(
     rng: np.random.Generator, capacity: int, hours: float, start_hour: float = 0.0

@@ -45,13 +45,12 @@ class JobArrival:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Jobs by arrival. `notes` are sentences for people; `bad` are rows that were skipped."""
+    """Jobs by arrival. `notes` are sentences for people."""
 
     jobs: tuple[JobArrival, ...]
     name: str
     source_format: str
     notes: tuple[str, ...] = ()
-    bad: tuple[BadRow, ...] = ()
     #: Inference rows of a DeepBoot file: (at_s, application, duration_s), one GPU each.
     services: tuple[tuple[float, str, float], ...] = ()
 
@@ -118,21 +117,15 @@ class Workload:
         return replace(self, jobs=jobs, services=services, notes=(*self.notes, note))
 
 
-def read_workload(
-    path: Path,
-    *,
-    profiles: Profiles | None = None,
-    skip_bad: bool = False,
-) -> Workload:
+def read_workload(path: Path, *, profiles: Profiles | None = None) -> Workload:
     """Read a workload of any known format; the first job arrives at 0.
 
     Args:
         path: an ElasticFlow, Pollux, DeepBoot or Philly-like CSV file, told by its header.
         profiles: throughput tables; without them a built-in curve through the row's duration.
-        skip_bad: leave bad rows out, listed in `Workload.bad`, instead of refusing the file.
 
     Raises:
-        WorkloadError: the file is unusable, or rows are bad and `skip_bad` is off.
+        WorkloadError: the file is unusable, or rows are bad.
     """
     table = read_table(path)
     kind = recognise(path, table.header)
@@ -149,15 +142,13 @@ def read_workload(
             field = ".".join(str(part) for part in first["loc"])
             problem = f"makes an impossible job ({field}: {first['msg']})"
             bad.append(BadRow(row.line, "duration", f"{row.duration_s}", problem))
-    if bad and not skip_bad:
-        raise WorkloadError(
-            f"{path}: {_lines(bad)} in a {kind.name} file. Correct them, or skip bad rows.", bad
-        )
-    if not arrivals:
-        raise WorkloadError(f"{path}: has no training job that can be used.", bad)
-    notes = list(maker.notes())
     if bad:
-        notes.insert(0, f"Left out: {_lines(bad)}.")
+        count = len({one.line for one in bad})
+        lines = f"{count} bad {'row' if count == 1 else 'rows'}"
+        raise WorkloadError(f"{path}: {lines} in a {kind.name} file. Correct them.", bad)
+    if not arrivals:
+        raise WorkloadError(f"{path}: has no training job that can be used.")
+    notes = list(maker.notes())
     used = set(kind.columns(table.header).values())
     ignored = [name for index, name in enumerate(table.header) if name and index not in used]
     if ignored:
@@ -167,24 +158,12 @@ def read_workload(
             f"{len(services)} inference rows are no training jobs; they are in `services`."
         )
     return Workload(
-        jobs=_from_zero(arrivals),
+        jobs=tuple(arrivals),
         name=path.stem,
         source_format=kind.name,
         notes=tuple(notes),
-        bad=tuple(sorted(bad, key=lambda one: (one.line, one.column))),
         services=_services(services, start_s),
     )
-
-
-def _lines(bad: list[BadRow]) -> str:
-    count = len({one.line for one in bad})
-    return f"{count} bad {'row' if count == 1 else 'rows'}"
-
-
-def _from_zero(arrivals: list[JobArrival]) -> tuple[JobArrival, ...]:
-    # The first row may have been refused after all.
-    first_s = arrivals[0].at_s
-    return tuple(replace(job, at_s=job.at_s - first_s) for job in arrivals)
 
 
 def _services(rows: list[Service], start_s: float) -> tuple[tuple[float, str, float], ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from runtime.core import NodeDrained, NodeHandedBack
 from runtime.owners import Lender, Outcome, ProtectTimes, Retry, ServedOwner
+from runtime.owners.lender import Operation
 from runtime.owners.processes import SessionTermination, recorded
 from schemas.events import InferenceLoad
 from tests.builders import load
@@ -38,11 +39,8 @@ class ScriptedLender:
         self.outcomes: list[Outcome] = []
         self.trouble: list[str] = []
 
-    def begin_drain(self, node: str, now_s: float) -> None:
-        self.asked.append(f"drain {node}")
-
-    def begin_hand_back(self, node: str, now_s: float) -> None:
-        self.asked.append(f"hand_back {node}")
+    def begin(self, node: str, operation: Operation, now_s: float) -> None:
+        self.asked.append(f"{operation} {node}")
 
     def poll(self, now_s: float) -> Sequence[Outcome]:
         outcomes, self.outcomes = self.outcomes, []

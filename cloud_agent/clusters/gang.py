@@ -52,12 +52,7 @@ class Gang:
         """Take over a recorded gang, also from an agent that has ended."""
         self.record = record
         self._context = context
-        self._uploader = CheckpointUploader(
-            record.job,
-            context.options.store,
-            context.options.checkpoint_retention,
-            record.committed_step,
-        )
+        self._uploader = CheckpointUploader(context.options, record.job, record.committed_step)
         self._attempt: Attempt | None = None
         self._stall = StallDetector(context.options, record.job)
         self._trains_since_s: float | None = None
@@ -261,10 +256,7 @@ class Gang:
 
     def _forget_past(self, step: int) -> None:
         """Ignore all earlier work except the checkpoint of this step."""
-        options = self._context.options
-        self._uploader = CheckpointUploader(
-            self.record.job, options.store, options.checkpoint_retention, step
-        )
+        self._uploader = CheckpointUploader(self._context.options, self.record.job, step)
         self.record.anew_step, self.record.committed_step, self.record.saved = None, step, None
         self._drop_fetch()
 

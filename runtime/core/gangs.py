@@ -5,6 +5,7 @@ epoch names one placement only. A command whose desired state is already reached
 """
 
 from collections.abc import Callable
+from dataclasses import asdict
 
 from runtime.core.memory import Memory, Refused, Turn
 from runtime.core.messages import (
@@ -200,28 +201,12 @@ class Gangs:
         gang.checkpoint_step = max(gang.checkpoint_step, report.step)
         gang.checkpoint_cost_s = report.cost_s
         self._touch(gang.job)
-        committed = CheckpointCommitted(
-            job=report.job,
-            epoch=report.epoch,
-            step=report.step,
-            uri=report.uri,
-            size_mib=report.size_mib,
-            cost_s=report.cost_s,
-        )
+        committed = CheckpointCommitted(**asdict(report))
         turn.say(committed, gang.cause if gang.phase == "stopping" else None)
 
     def outputs(self, report: OutputsStored, turn: Turn) -> None:
-        gang = self._current(report.job, report.epoch)
-        if gang is not None:
-            kept = OutputsKept(
-                job=report.job,
-                epoch=report.epoch,
-                uri=report.uri,
-                files=report.files,
-                size_mib=report.size_mib,
-                left_out=report.left_out,
-            )
-            turn.say(kept)
+        if self._current(report.job, report.epoch) is not None:
+            turn.say(OutputsKept(**asdict(report)))
 
     def not_saved(self, report: CheckpointLost, turn: Turn) -> None:
         gang = self._current(report.job, report.epoch)

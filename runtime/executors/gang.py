@@ -35,7 +35,7 @@ class Gang:
         self.after_stored: list[Callable[[], None]] = []  #: To do once the reports are stored.
         self.fallbacks = 0  #: Changes of size in place that became restarts.
         self._options, self._spec = options, order.spec
-        self.uploader = self._new_uploader(saved)
+        self.uploader = CheckpointUploader(options, order.job, saved)
         self._now_s, self._due_s = -math.inf, math.inf  # the moment of the present call; the next
         self._reports = ReportQueue(order.job)
         self._fetch: Fetch | CodeFetch | None = None
@@ -301,10 +301,6 @@ class Gang:
 
     # --- begin ---
 
-    def _new_uploader(self, saved: int) -> CheckpointUploader:
-        options = self._options
-        return CheckpointUploader(self.job, options.store, options.checkpoint_retention, saved)
-
     def _begin(self, step: int) -> None:
         if self._spec.program is None:
             self._fail("the job names no program; this agent runs real workers", retriable=False)
@@ -319,7 +315,7 @@ class Gang:
         self._restart_order = self._stop = self._fetch = self._final = self._save_by_s = None
         self._reports.forget_left()
         self._spec = order.spec
-        self.uploader = self._new_uploader(order.step)
+        self.uploader = CheckpointUploader(self._options, self.job, order.step)
         if self.live is not None:
             self.after_stored.append(self.live.run.close)
         self.live, self.older = None, []  # their checkpoints no longer count

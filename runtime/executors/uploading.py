@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from runtime.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
+from runtime.checkpoints.store import Checkpoint, CheckpointError
 from runtime.core import CheckpointDone
 from runtime.durable import write_json
 from runtime.executors.folder import CHECKPOINTS, COMMITTED
@@ -24,6 +24,7 @@ from runtime.executors.local_checkpoints import (
     owner_of,
     run_folders,
 )
+from runtime.executors.options import ExecutorOptions
 from runtime.executors.progress import AnnouncedCheckpoint
 from runtime.identity import as_user
 
@@ -99,11 +100,10 @@ class _Upload:
 class CheckpointUploader:
     """Uploads the checkpoints of one job."""
 
-    def __init__(
-        self, job: str, store: CheckpointStore, retention: int, committed_step: int
-    ) -> None:
+    def __init__(self, options: ExecutorOptions, job: str, committed_step: int) -> None:
         """Begin with `committed_step` in the store; 0: there is no checkpoint."""
-        self._job, self._store, self._retention = job, store, retention
+        self._job, self._store = job, options.store
+        self._retention = options.checkpoint_retention
         #: The newest step that is in the store.
         self.step = committed_step
         self._reported = committed_step

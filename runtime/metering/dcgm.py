@@ -22,8 +22,8 @@ _TEMPERATURE = "DCGM_FI_DEV_GPU_TEMP"
 _POWER = "DCGM_FI_DEV_POWER_USAGE"
 _WANTED = frozenset((_UTILISATION, _ACTIVE, _MEMORY, _TEMPERATURE, _POWER))
 
-#: By host (None: of any), by GPU, by metric.
-_Values = dict[str | None, dict[str, dict[str, float]]]
+#: By GPU, by metric.
+_Values = dict[str, dict[str, float]]
 
 
 class DcgmGpus:
@@ -34,7 +34,6 @@ class DcgmGpus:
         url: str,
         nodes: Mapping[str, Sequence[int | str]],
         *,
-        hosts: Mapping[str, str] | None = None,
         timeout_s: float = 2.0,
     ) -> None:
         """Note what to read; nothing is asked yet.
@@ -43,7 +42,6 @@ class DcgmGpus:
             url: The exporter's page, `http://HOST:9400/metrics`.
             nodes: The GPUs of each node, in the order in which the agent numbers them: by index,
                 by UUID, or a MIG device by `INDEX.INSTANCE` or `UUID.INSTANCE`.
-            hosts: The `Hostname` that a node goes by on the page, where it shows several hosts.
             timeout_s: Within which the page must come.
 
         Raises:
@@ -52,7 +50,6 @@ class DcgmGpus:
         check_url(url)
         self._url = url
         self._nodes = {node: [str(ref) for ref in refs] for node, refs in nodes.items()}
-        self._hosts = dict(hosts or {})
         self._timeout_s = timeout_s
 
     @property
@@ -71,32 +68,28 @@ class DcgmGpus:
                 f"{self._url}: none of {', '.join(sorted(_WANTED))} is there; add them to the"
                 " exporter's list of counters"
             )
-        values = _by_gpu(page.series)
-        if len(values) > 2 and any(node not in self._hosts for node in self._nodes):
+        labels = [row.labels for rows in page.series.values() for row in rows]
+        if len({one.get("Hostname") or one.get("hostname") for one in labels} - {None}) > 1:
             raise Unreadable(
-                f"{self._url}: shows several hosts; say in `hosts` which node is which"
+                f"{self._url}: shows several hosts; give the page of this machine's exporter alone"
             )
+        values = _by_gpu(page.series)
         return {
-            node: [
-                _reading(ref, values.get(self._hosts.get(node), {}).get(ref, {})) for ref in refs
-            ]
+            node: [_reading(ref, values.get(ref, {})) for ref in refs]
             for node, refs in self._nodes.items()
         }
 
 
 def _by_gpu(series: Mapping[str, Sequence[Series]]) -> _Values:
-    values: _Values = {None: {}}
+    values: _Values = {}
     for name, rows in series.items():
         for row in rows:
             labels = row.labels
             instance = labels.get("GPU_I_ID", "")
             suffix = f".{instance}" if instance else ""
-            host = labels.get("Hostname") or labels.get("hostname")
-            for place in (None, host):
-                gpus = values.setdefault(place, {})
-                for label in ("gpu", "UUID"):
-                    if label in labels:
-                        gpus.setdefault(labels[label] + suffix, {})[name] = row.value
+            for label in ("gpu", "UUID"):
+                if label in labels:
+                    values.setdefault(labels[label] + suffix, {})[name] = row.value
     return values
 
 

@@ -1,27 +1,18 @@
 """One page of text, such as a page of metrics."""
 
-from collections.abc import Mapping
-
-from runtime.http_client import ANSWER_BYTES_MAX, HttpError, HttpRequest
+from runtime.http_client import HttpError, HttpRequest
 
 #: OpenMetrics would add `_total` to counters that servers document without.
 _ACCEPT = "text/plain;version=0.0.4,*/*;q=0.1"
 
 
-def fetch(
-    url: str,
-    timeout_s: float,
-    *,
-    bytes_max: int = ANSWER_BYTES_MAX,
-    headers: Mapping[str, str] | None = None,
-) -> str:
+def fetch(url: str, timeout_s: float) -> str:
     """Give the page's text; all of it must come within `timeout_s` seconds.
 
     Raises:
         HttpError: no answer, another status than 200, or not text; the message names the address.
     """
-    wanted = {"Accept": _ACCEPT} | dict(headers or {})
-    ask = HttpRequest("GET", url, timeout_s=timeout_s, bytes_max=bytes_max, headers=wanted)
+    ask = HttpRequest("GET", url, timeout_s=timeout_s, headers={"Accept": _ACCEPT})
     try:
         answer = ask()
         if answer.status != 200:

@@ -4,7 +4,7 @@ Each has its own thread, so that one that hangs delays no other. No caller waits
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -75,7 +75,6 @@ class Scraper:
         every_s: float = EVERY_S,
         timeout_s: float = 2.0,
         window_s: float = 60.0,
-        headers: Mapping[str, str] | None = None,
         steady: Callable[[], float] = monotonic_s,
     ) -> None:
         """Scrape nothing yet.
@@ -84,7 +83,6 @@ class Scraper:
             every_s: Seconds between scrapes of one replica.
             timeout_s: Within which a page must come.
             window_s: Over which rates and latencies are means.
-            headers: Sent with each request, `Authorization` say.
             steady: What ages are read from.
         """
         if timeout_s <= 0:
@@ -92,7 +90,6 @@ class Scraper:
         self._every_s = every_s
         self._timeout_s = timeout_s
         self._window_s = window_s
-        self._headers = dict(headers or {})
         self._steady = steady
         self._watches: dict[Replica, _Watch] = {}
         self._lock = threading.Lock()
@@ -131,7 +128,7 @@ class Scraper:
         outcome = "good"
         url = watch.replica.url
         try:
-            text = fetch(url, self._timeout_s, headers=self._headers)
+            text = fetch(url, self._timeout_s)
             reading = self._read(watch, text)
         except HttpTimeoutError as failure:
             outcome, error = "timeouts", str(failure)

@@ -166,11 +166,9 @@ class HookLender:
         self._folder = folder
         self._nodes: dict[str, _Node] = {}
 
-    def begin_drain(self, node: str, now_s: float) -> None:
-        self._begin(node, "drain", now_s)
-
-    def begin_hand_back(self, node: str, now_s: float) -> None:
-        self._begin(node, "hand_back", now_s)
+    def begin(self, node: str, operation: Operation, now_s: float) -> None:
+        known = self._nodes.setdefault(node, _Node(node, self._options, self._folder))
+        known.begin(operation, now_s)
 
     def poll(self, now_s: float) -> list[Outcome]:
         ended = [node.poll(now_s) for node in self._nodes.values()]
@@ -182,7 +180,3 @@ class HookLender:
 
     def problems(self) -> list[str]:
         return []
-
-    def _begin(self, name: str, operation: Operation, now_s: float) -> None:
-        node = self._nodes.setdefault(name, _Node(name, self._options, self._folder))
-        node.begin(operation, now_s)

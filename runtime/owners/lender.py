@@ -29,12 +29,11 @@ class Lender(Protocol):
     middle of one.
     """
 
-    def begin_drain(self, node: str, now_s: float) -> None:
-        """Begin to take the owner off the node; done when nothing of it is left there."""
-        ...
+    def begin(self, node: str, operation: Operation, now_s: float) -> None:
+        """Begin to take the owner off the node, or to bring it back.
 
-    def begin_hand_back(self, node: str, now_s: float) -> None:
-        """Begin to bring the owner back to the node; done when it serves there."""
+        Done when nothing of it is left there, or when it serves there.
+        """
         ...
 
     def poll(self, now_s: float) -> Sequence[Outcome]:

@@ -18,6 +18,7 @@ import orjson
 
 from runtime.durable import write_json
 from runtime.executors.processes import Identity, boot_id, identity
+from runtime.untrusted_files import read_tail
 
 #: Waits for one line on its input, then becomes the command. 125: no line came.
 _SHELL = 'read -r _ || exit 125; exec "$@" </dev/null'
@@ -202,10 +203,5 @@ def bound_log(log: Path, max_bytes: int) -> None:
 
 def last_line(log: Path) -> str:
     """Give the last line of a log, cut to 200 characters; empty if there is none."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
-            lines = file.read().decode("utf-8", "replace").split("\n")
-    except OSError:
-        return ""
+    lines = read_tail(log, 4096).decode("utf-8", "replace").split("\n")
     return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")

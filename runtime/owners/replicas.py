@@ -68,12 +68,14 @@ class ReplicaLender:
                     f"replicas: none serves on {name}; a drain of it would be no drain"
                 )
 
-    def begin_drain(self, node: str, now_s: float) -> None:
-        options = self._options
-        self._begin(node, "drain", now_s, options.grace_s + options.kill_timeout_s)
-
-    def begin_hand_back(self, node: str, now_s: float) -> None:
-        self._begin(node, "hand_back", now_s, self._options.ready_timeout_s)
+    def begin(self, node: str, operation: Operation, now_s: float) -> None:
+        known, options = self._nodes[node], self._options
+        if known.operation == operation:
+            return
+        leaves_s = options.grace_s + options.kill_timeout_s
+        limit_s = leaves_s if operation == "drain" else options.ready_timeout_s
+        known.operation, known.until_s, self._due_s = operation, now_s + limit_s, now_s
+        self._want(known, up=operation == "hand_back", now_s=now_s)
 
     def poll(self, now_s: float) -> list[Outcome]:
         outcomes = []
@@ -98,12 +100,6 @@ class ReplicaLender:
             for replica in node.replicas
             if replica.error
         ]
-
-    def _begin(self, name: str, operation: Operation, now_s: float, limit_s: float) -> None:
-        node = self._nodes[name]
-        if node.operation != operation:
-            node.operation, node.until_s, self._due_s = operation, now_s + limit_s, now_s
-            self._want(node, up=operation == "hand_back", now_s=now_s)
 
     def _want(self, node: _Node, *, up: bool, now_s: float) -> None:
         node.is_told = True

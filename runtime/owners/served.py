@@ -254,7 +254,7 @@ class ServedOwner:
 
     def _bring_back(self, node: str, held: _Node) -> None:
         held.phase, held.is_sure, held.due_s = "returning", False, math.inf
-        self._lender.begin_hand_back(node, self._now_s)
+        self._lender.begin(node, "hand_back", self._now_s)
 
     def _back(self, node: str, held: _Node) -> None:
         held.phase, held.is_sure, held.may_be_lent = "served", True, False
@@ -291,7 +291,7 @@ class ServedOwner:
                 return
             held.phase, held.is_sure, held.due_s = "draining", False, math.inf
             held.drains += 1
-            self._lender.begin_drain(node, self._now_s)
+            self._lender.begin(node, "drain", self._now_s)
 
     # --- protection, and the file ---
 

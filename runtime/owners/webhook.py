@@ -193,11 +193,15 @@ class WebhookLender:
         self._before: dict[str, list[_Order]] = {}
         self._unwritten: dict[str, str] = {}
 
-    def begin_drain(self, node: str, now_s: float) -> None:
-        self._begin(node, "drain", now_s)
-
-    def begin_hand_back(self, node: str, now_s: float) -> None:
-        self._begin(node, "hand_back", now_s)
+    def begin(self, node: str, operation: Operation, now_s: float) -> None:
+        under_way = self._orders.get(node)
+        if under_way is not None:
+            if under_way.operation == operation:
+                return
+            self._before.setdefault(node, []).append(under_way)
+        order = _Order(node, operation, self._number(node, operation, now_s), now_s, self._options)
+        self._keep(order, is_open=True)
+        self._orders[node] = order
 
     def poll(self, now_s: float) -> list[Outcome]:
         outcomes = []
@@ -217,16 +221,6 @@ class WebhookLender:
 
     def problems(self) -> list[str]:
         return [f"order of {node}: {why}" for node, why in self._unwritten.items()]
-
-    def _begin(self, node: str, operation: Operation, now_s: float) -> None:
-        under_way = self._orders.get(node)
-        if under_way is not None:
-            if under_way.operation == operation:
-                return
-            self._before.setdefault(node, []).append(under_way)
-        order = _Order(node, operation, self._number(node, operation, now_s), now_s, self._options)
-        self._keep(order, is_open=True)
-        self._orders[node] = order
 
     def _number(self, node: str, operation: Operation, now_s: float) -> int:
         """Give the number of an order: the last one if a crash interrupted it, else a higher one.

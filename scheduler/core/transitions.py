@@ -152,11 +152,9 @@ COMMAND: Table[CommandState] = {
 class InvalidTransition(Exception):
     """A bug in the scheduler: a fact that cannot follow. Nothing was changed."""
 
-    def __init__(self, subject: str, state: str, fact: str, story: tuple[str, ...] = ()) -> None:
-        """Keep what happened to the subject, so that the error explains itself."""
-        self.subject, self.state, self.fact, self.story = subject, state, fact, story
-        past = f" after {', '.join(story)}" if story else ""
-        super().__init__(f"{subject}: {fact} cannot happen while {state}{past}")
+    def __init__(self, subject: str, state: str, fact: str) -> None:
+        self.subject, self.state, self.fact = subject, state, fact
+        super().__init__(f"{subject}: {fact} cannot happen while {state}")
 
 
 def step(table: Table[State], subject: str, state: State, fact: str) -> State:

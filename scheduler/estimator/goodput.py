@@ -82,11 +82,6 @@ class Noise:
         found: Floats = (self.var + self.sqr) / (self.var / times + self.sqr)
         return found
 
-    def efficiency(self, scale: ArrayLike) -> Floats:
-        """Return the part of the samples that counts, in (0, 1] for scales from 1."""
-        found: Floats = self.gain(scale) / np.asarray(scale, dtype=np.float64)
-        return found
-
 
 @dataclass(frozen=True, slots=True)
 class Batches:
@@ -163,23 +158,6 @@ def best_of(batch: Tried, step_s: Floats, noise: Noise) -> Best:
     chosen = rows if len(batch.gpus) > 1 else 0, at
     some = found > 0
     return Best(found, batch.micro[chosen] * some, batch.extra[chosen] * some)
-
-
-def best_batch(
-    time: StepTime, noise: Noise, batches: Batches, nodes: ArrayLike, gpus: ArrayLike
-) -> Best:
-    """Choose the batch of highest goodput, for all of m sizes at once.
-
-    Args:
-        time: Of a step.
-        noise: Of the gradient, at present.
-        batches: What is allowed.
-        nodes: (m,) nodes.
-        gpus: (m,) GPUs on them.
-    """
-    batch = tried(batches, gpus)
-    spread = np.broadcast_to(np.atleast_1d(np.asarray(nodes)), len(batch.gpus))[:, None]
-    return best_of(batch, time.step_s(spread, batch.gpus, batch.micro, batch.extra), noise)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

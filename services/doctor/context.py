@@ -10,7 +10,7 @@ from services.agents import machine_settings
 from services.config import ConfigError, load
 from services.doctor.finding import CheckContext
 from services.install import account, environment
-from services.install.layout import CONFIG, UNIT, Layout
+from services.install.layout import CONFIG, Layout
 from services.install.status import ask, held
 from services.install.systemd import Unit, find_unit
 
@@ -33,7 +33,7 @@ def load_context(file: Path | None, settings: Sequence[str], clock: Clock) -> Ch
     Raises:
         ConfigError: it cannot be read; each wrong key is named.
     """
-    unit = find_unit(Layout(), UNIT) if file == CONFIG else None
+    unit = find_unit(Layout()) if file == CONFIG else None
     if unit is not None:
         _become(unit)
     context = CheckContext(load(file, settings), clock, file, unit)

@@ -52,7 +52,7 @@ def set_up(prepared: Prepared, layout: Layout, user: str | None) -> Setup:
     Raises:
         InstallError: the user could not run the agent.
     """
-    unit = find_unit(layout, UNIT)
+    unit = find_unit(layout)
     before = unit.get("User") if unit else ""
     if user and before and user != before:
         raise InstallError(

@@ -56,7 +56,7 @@ class Status:
 def look(config_file: Path | None, layout: Layout) -> Status:
     """Give the status of the agent of a configuration, by default the installed one."""
     status = Status(config_file or layout.here(CONFIG))
-    status.unit = find_unit(layout, UNIT) if config_file is None else None
+    status.unit = find_unit(layout) if config_file is None else None
     if not status.installed:
         return status
     if status.config_file.exists() and not os.access(status.config_file, os.R_OK):

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.install.layout import UNIT_NAME, Layout
+from services.install.layout import UNIT, UNIT_NAME, Layout
 
 #: The timeout of systemctl: a stop waits until the agent has published its last messages.
 _ANSWER_S, _STOP_S = 10.0, 90.0
 _ASKED = (
-    *("LoadState", "ActiveState", "SubState", "UnitFileState", "MainPID", "NRestarts"),
+    *("LoadState", "ActiveState", "SubState", "UnitFileState", "NRestarts"),
     *("KillMode", "Restart", "Delegate", "User", "ControlGroup", "Result"),
 )
 
@@ -42,20 +42,15 @@ class Unit:
         going = self.said.get("ActiveState") in ("active", "activating", "reloading")
         return going and self.said.get("SubState") != "auto-restart"
 
-    @property
-    def pid(self) -> int | None:
-        """The agent's process."""
-        return int(self.said.get("MainPID", "0")) or None
-
 
 def booted() -> bool:
     """Whether systemd runs this machine; the test is that of sd_booted(3)."""
     return Path("/run/systemd/system").is_dir() and shutil.which("systemctl") is not None
 
 
-def find_unit(layout: Layout, path: Path) -> Unit | None:
+def find_unit(layout: Layout) -> Unit | None:
     """Look for the installed unit; None if there is none."""
-    file = layout.here(path)
+    file = layout.here(UNIT)
     try:
         text = file.read_text(encoding="utf-8")
     except OSError:

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from bus.clock import SystemClock
+from simulator.at_once import Submit
 from simulator.branch.change import Change
 from simulator.branch.deeds import Deed, first_difference
 from simulator.branch.origin import Origin
-from simulator.branch.parallel import CaseResult, Submit, run_all
+from simulator.branch.parallel import CaseResult, run_all
 from simulator.branch.run import Branch, Outcome, Range, Watch, branch, ranges, recorded
 
 #: Is told how far the work is, 0 to 1.

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from bus.clock import SystemClock
+from simulator.at_once import Submit
 from simulator.branch.control import OnProgress
 from simulator.branch.origin import Origin
-from simulator.branch.parallel import CaseResult, Submit, run_all
+from simulator.branch.parallel import CaseResult, run_all
 from simulator.branch.run import branch
 
 #: Of a job: the earliest and the latest moment, and in how many runs it does not come.

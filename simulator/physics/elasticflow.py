@@ -79,11 +79,11 @@ class Overhead:
         return max(0.0, 1.0 - self.full_s(gpus) / self.slice_s)
 
 
-def overhead_in(cluster: Cluster, charge: Charge = "cached") -> Overhead:
+def overhead_in(cluster: Cluster) -> Overhead:
     """Return the published cost in a cluster: higher in one of 256 GPUs or more."""
     if cluster.gpus >= 256:
-        return Overhead(base_s=7.0, restart_s=47.0, charge=charge)
-    return Overhead(charge=charge)
+        return Overhead(base_s=7.0, restart_s=47.0)
+    return Overhead()
 
 
 class TableJob:

@@ -317,7 +317,7 @@ def test_a_unit_that_failed_is_a_problem_with_what_to_do(
         "Result": "exit-code",
         "UnitFileState": "enabled",
     }
-    unit = systemd.Unit({**said, "NRestarts": "7", "MainPID": "0"}, "")
+    unit = systemd.Unit({**said, "NRestarts": "7"}, "")
     status = statuses.Status(site.at("/etc/tidegate/edge-agent.toml"), unit=unit)
     monkeypatch.setattr(statuses, "booted", lambda: True)
     statuses._look_at_unit(status, Layout())

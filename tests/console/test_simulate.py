@@ -19,7 +19,7 @@ from scheduler.policies.interface import Plan, Snapshot
 from scheduler.policies.registry import POLICIES
 from schemas.topics import JOURNAL
 from simulator.branch.origin import read_origin
-from simulator.compare import Case, Done, Numbered, RunError, run_case
+from simulator.compare import Case, RunError, run_case
 from simulator.remote import ClusterError, DaskCluster
 from tests.composed import ROOT
 from tests.console.conftest import Run
@@ -195,7 +195,7 @@ def test_a_worker_that_dies_is_told_of(cluster: str) -> None:
         list(lost)
 
 
-def _die(_: Numbered) -> Done:
+def _die(_: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("killed")
 
@@ -348,14 +348,14 @@ def test_options_that_a_policy_cannot_decide_with_are_named(
     assert isinstance(failed.value.__cause__, ZeroDivisionError)
 
 
-def dies(_: object) -> None:
+def dies(*_: object) -> None:
     os._exit(9)
 
 
 def test_a_worker_that_dies_is_said(
     tidegate: Run, trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simulator.compare._numbered", dies)
+    monkeypatch.setattr("simulator.at_once._numbered", dies)
     said = tidegate.refuses(*small(trace, "--policy", "fifo,sjf", "--processes", "2"))
     assert "ended before they did, perhaps for want of memory; try --processes 1." in said
 

@@ -271,13 +271,6 @@ async def test_simulated_time_waits_for_the_consumer(opened: Opener) -> None:
     assert heard == [(str(n).encode(), 1_000_100.0 + 100.0 * n) for n in range(3)]
 
 
-async def test_figures_count_what_was_published(opened: Opener) -> None:
-    bus = opened()
-    assert (bus.published, bus.publish_failures, bus.oldest_unacked_s()) == (0, 0, 0.0)
-    await bus.publish(message("1"), message("2"))
-    assert (bus.published, bus.publish_failures, bus.in_flight) == (2, 0, 0)
-
-
 async def test_broker_that_names_nobody_yet_is_asked_again(
     opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ from runtime.executors.environment import RunEnvironment, worker_environments
 from runtime.executors.folder import read_json
 from runtime.executors.locks import lock_path
 from runtime.executors.logs import RotatingLog, last_line
-from runtime.executors.options import ProcessOptions
+from runtime.executors.options import ExecutorOptions, ProcessOptions
 from runtime.executors.processes import Identity, catches, has_in_environment, identity
 from runtime.executors.progress import PACE, AnnouncedCheckpoint, ProgressFile
 from runtime.executors.uploading import CheckpointUploader, LocalCheckpoint, Uploaded, UploadFailed
@@ -302,9 +302,14 @@ def _outcome(uploader: CheckpointUploader, now_s: float) -> Uploaded | UploadFai
     return found[0]
 
 
+def _uploader(tmp_path: Path, store: CheckpointStore, retention: int = 2) -> CheckpointUploader:
+    options = ExecutorOptions(root=tmp_path, store=store, agent="a", checkpoint_retention=retention)
+    return CheckpointUploader(options, "j", 0)
+
+
 def test_of_the_checkpoints_that_wait_the_newest_is_made_durable(tmp_path: Path) -> None:
     store = CheckpointStore(f"file://{tmp_path}/store")
-    uploader = CheckpointUploader("j", store, retention=2, committed_step=0)
+    uploader = _uploader(tmp_path, store)
     for step in (1, 2, 3):
         uploader.add(_checkpoint(tmp_path, step))
     done = _outcome(uploader, 5.0)
@@ -316,9 +321,7 @@ def test_of_the_checkpoints_that_wait_the_newest_is_made_durable(tmp_path: Path)
 
 
 def test_one_name_written_again_and_again_is_not_removed(tmp_path: Path) -> None:
-    uploader = CheckpointUploader(
-        "j", CheckpointStore(f"file://{tmp_path}/store"), retention=1, committed_step=0
-    )
+    uploader = _uploader(tmp_path, CheckpointStore(f"file://{tmp_path}/store"), retention=1)
     for step in (1, 2, 3):
         uploader.add(_checkpoint(tmp_path, step, "latest"))
         assert isinstance(_outcome(uploader, 5.0), Uploaded)
@@ -328,7 +331,7 @@ def test_one_name_written_again_and_again_is_not_removed(tmp_path: Path) -> None
 
 def test_a_failure_is_said_once_or_tried_again_where_it_is_the_last_chance(tmp_path: Path) -> None:
     store = _Shaky(f"file://{tmp_path}/store")
-    uploader = CheckpointUploader("j", store, retention=2, committed_step=0)
+    uploader = _uploader(tmp_path, store)
     store.failures = 1
     uploader.add(_checkpoint(tmp_path, 1))
     assert _outcome(uploader, 5.0) == UploadFailed("checkpoint of step 1: the store is away")

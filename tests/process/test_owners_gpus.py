@@ -62,7 +62,7 @@ def lender(jig: Bench, *names: str) -> ReplicaLender:
 def test_a_replica_waits_for_the_gang_to_leave_and_says_for_whom(jig: Bench) -> None:
     jig.begins(shell("sleep 600"))
     owner = lender(jig, "llm")
-    owner.begin_hand_back("box", time.time())
+    owner.begin("box", "hand_back", time.time())
     told = "gpu-0.lock is held by job j, epoch 1"
     wait_until(lambda: owner.poll(time.time()) or told in str(owner.problems()), "it says nothing")
     assert lines(jig.root / "ups") == []
@@ -74,13 +74,13 @@ def test_a_replica_waits_for_the_gang_to_leave_and_says_for_whom(jig: Bench) -> 
 
 def test_replicas_share_a_gpu_and_a_gang_is_refused_it(jig: Bench) -> None:
     owner = lender(jig, "one", "two")
-    owner.begin_hand_back("box", time.time())
+    owner.begin("box", "hand_back", time.time())
     assert outcome(owner).error == ""
     wait_until(lambda: len(lines(jig.root / "ups")) == 2, "not both are up")
     jig.start(shell("sleep 600"))
     assert "gpu-0.lock is held by the owner's" in jig.hears(GangFailed).error
     jig.look()
-    owner.begin_drain("box", time.time())
+    owner.begin("box", "drain", time.time())
     assert outcome(owner).error == ""
     jig.begins(shell("sleep 600"), epoch=2)
     assert jig.pids()
@@ -88,7 +88,7 @@ def test_replicas_share_a_gpu_and_a_gang_is_refused_it(jig: Bench) -> None:
 
 def test_what_a_dead_replica_left_behind_keeps_the_gpu(jig: Bench) -> None:
     owner = lender(jig, "llm")
-    owner.begin_hand_back("box", time.time())
+    owner.begin("box", "hand_back", time.time())
     assert outcome(owner).error == ""
     who = recorded(jig.root / "agent" / "owner" / "llm.json")
     assert who is not None

@@ -26,7 +26,7 @@ def sh(script: str) -> tuple[str, ...]:
 
 
 def drained(lender: HookLender, node: str = "s1") -> Outcome:
-    lender.begin_drain(node, time.time())
+    lender.begin(node, "drain", time.time())
     return outcome(lender)
 
 
@@ -47,7 +47,7 @@ def test_both_hooks_run_with_the_node_filled_in(
     lender = HookLender(HookOptions(drain, back), folder)
     assert lender.next_due_s() is None
     assert drained(lender) == Outcome("s1", "drain")
-    lender.begin_hand_back("s1", time.time())
+    lender.begin("s1", "hand_back", time.time())
     assert outcome(lender) == Outcome("s1", "hand_back")
     assert lines(said) == ["drain s1 /a/home", "back s1"]
     assert lender.next_due_s() is None
@@ -103,10 +103,10 @@ def test_another_deed_ends_the_hook_that_runs_and_takes_its_turn(
         f"trap 'echo saved >> {said}; exit 0' TERM; echo $$ > {tmp_path}/pid; sleep 600 & wait"
     )
     lender = HookLender(options(drain, hand_back=sh(f"echo back >> {said}")), folder)
-    lender.begin_drain("s1", time.time())
-    lender.begin_drain("s1", time.time())
+    lender.begin("s1", "drain", time.time())
+    lender.begin("s1", "drain", time.time())
     wait_until(lambda: not lender.poll(time.time()) and lines(tmp_path / "pid"), "it never began")
-    lender.begin_hand_back("s1", time.time())
+    lender.begin("s1", "hand_back", time.time())
     assert outcome(lender) == Outcome("s1", "hand_back")
     assert lines(said) == ["saved", "back"], "the first was over before the second began"
     assert lender.poll(time.time()) == []
@@ -115,7 +115,7 @@ def test_another_deed_ends_the_hook_that_runs_and_takes_its_turn(
 def test_a_server_that_a_hook_starts_is_left_alone(folder: Path, tmp_path: Path) -> None:
     back = sh(f"sleep 600 & echo $! > {tmp_path}/pid")
     lender = HookLender(options(("true",), hand_back=back), folder)
-    lender.begin_hand_back("s1", time.time())
+    lender.begin("s1", "hand_back", time.time())
     assert outcome(lender) == Outcome("s1", "hand_back")
     assert drained(HookLender(options(("true",)), folder)) == Outcome("s1", "drain")
     server = int((tmp_path / "pid").read_text())
@@ -133,7 +133,7 @@ def test_the_log_is_bounded(folder: Path) -> None:
 
 def test_nodes_do_not_wait_for_each_other(folder: Path) -> None:
     lender = HookLender(options(sh("test {node} = quick || sleep 600")), folder)
-    lender.begin_drain("slow", time.time())
+    lender.begin("slow", "drain", time.time())
     assert drained(lender, "quick") == Outcome("quick", "drain")
 
 
@@ -145,7 +145,7 @@ from runtime.owners import HookLender, HookOptions
 folder, said = Path(sys.argv[1]), sys.argv[2]
 drain = ("sh", "-c", f"echo began $$ >> {said}; sleep 600; echo ended >> {said}")
 lender = HookLender(HookOptions(drain, ("true",)), folder)
-lender.begin_drain("s1", time.time())
+lender.begin("s1", "drain", time.time())
 while True:
     lender.poll(time.time())
     time.sleep(0.01)

@@ -51,12 +51,12 @@ def serving(folder: Path, *specs: ReplicaSpec, options: ReplicaOptions = QUICK) 
 
 
 def back(lender: ReplicaLender, node: str = "s1") -> None:
-    lender.begin_hand_back(node, time.time())
+    lender.begin(node, "hand_back", time.time())
     assert outcome(lender) == Outcome(node, "hand_back")
 
 
 def drained(lender: ReplicaLender, node: str = "s1") -> None:
-    lender.begin_drain(node, time.time())
+    lender.begin(node, "drain", time.time())
     assert outcome(lender) == Outcome(node, "drain")
 
 
@@ -129,7 +129,7 @@ def test_the_drain_has_failed_while_something_holds_the_gpu(folder: Path) -> Non
     held = None
     while held is None:
         held = take_lock(folder / "r.lock")  # this process, which nobody kills, has the lock
-    lender.begin_drain("s1", time.time())
+    lender.begin("s1", "drain", time.time())
     assert outcome(lender) == Outcome("s1", "drain", "still there after SIGKILL: r")
     os.close(held)
     drained(lender)
@@ -151,7 +151,7 @@ def test_it_is_back_only_when_ready(folder: Path, tmp_path: Path, kind: str) -> 
         server = spec("r", f'{wait} exec "$0" -c "$1" {go}.now {number} {port}')
         server = replace(server, argv=(*server.argv, PYTHON, SERVER))
     lender = ReplicaLender([replace(server, ready=ready)], ["s1"], folder, QUICK)
-    lender.begin_hand_back("s1", time.time())
+    lender.begin("s1", "hand_back", time.time())
     until_s = time.monotonic() + 1.0
     while time.monotonic() < until_s:
         assert lender.poll(time.time()) == [], "it is not ready yet"
@@ -170,7 +170,7 @@ def test_a_slow_start_fails_the_hand_back_but_is_not_cut_short(
     lender = ReplicaLender(
         [spec("r", script, ready=f"file://{tmp_path}/ready")], ["s1"], folder, options
     )
-    lender.begin_hand_back("s1", time.time())
+    lender.begin("s1", "hand_back", time.time())
     assert outcome(lender) == Outcome("s1", "hand_back", "not ready: r")
     first = pid(folder, "r")
     (tmp_path / "go").touch()
@@ -277,7 +277,7 @@ def agent(operations, fatal_line):
     options, locks = ReplicaOptions(restart_s=0.01), {"s1": [folder / "gpu-0.lock"]}
     lender = ReplicaLender(specs, ["s1"], folder, options, locks)
     for operation in operations:
-        getattr(lender, f"begin_{operation}")("s1", time.time())
+        lender.begin("s1", operation, time.time())
         while not lender.poll(time.time()):
             pass
     os.kill(os.getpid(), signal.SIGKILL)

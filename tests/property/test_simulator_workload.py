@@ -26,38 +26,22 @@ CELLS = st.one_of(
 )
 
 
-def read(data: bytes, *, skip_bad: bool = False) -> Workload:
+def read(data: bytes) -> Workload:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "w.csv"
         path.write_bytes(data)
-        return read_workload(path, skip_bad=skip_bad)
+        return read_workload(path)
 
 
 def check(data: bytes) -> None:
-    """Both modes end well, and agree: refused rows are exactly those that skipping leaves out."""
-    first = None
-    skipped = None
+    """It is read, or refused in words."""
     try:
-        skipped = read(data, skip_bad=True)
-    except WorkloadError as error:
-        first = error
-    if skipped is None:
-        with pytest.raises(WorkloadError) as refused:
-            read(data)
-        # What cannot be used at all is refused for the same reason in both modes.
-        if first is not None and not first.bad:
-            assert str(refused.value).partition(": ")[2] == str(first).partition(": ")[2]
+        workload = read(data)
+    except WorkloadError:
         return
-    for _, submission in skipped.submissions(1.7e9):
+    for _, submission in workload.submissions(1.7e9):
         assert JobSubmitted.model_validate_json(submission.model_dump_json()) == submission
-    assert skipped.jobs[0].at_s == 0.0
-    if skipped.bad:
-        with pytest.raises(WorkloadError) as caught:
-            read(data)
-        assert caught.value.bad == skipped.bad[:LISTED]
-        assert caught.value.count == len(skipped.bad)
-    else:
-        assert read(data) == skipped
+    assert workload.jobs[0].at_s == 0.0
 
 
 @given(st.binary(max_size=400))
@@ -95,17 +79,14 @@ def test_good_rows_survive_and_bad_ones_are_named(
             expected.append((number + 2, columns[column]))
         lines.append(",".join(cells))
     text = "\n".join(lines).encode()
-    good = len(spoilt) - len(expected)
     if not expected:
-        assert len(read(text).jobs) == good
+        assert len(read(text).jobs) == len(spoilt)
         return
     with pytest.raises(WorkloadError) as caught:
         read(text)
     named = {(bad.line, bad.column) for bad in caught.value.bad}
     assert named <= set(expected)
     assert (len(named), caught.value.count) == (min(LISTED, len(expected)), len(expected))
-    if good:
-        assert len(read(text, skip_bad=True).jobs) == good
 
 
 @given(st.lists(st.sampled_from([f for kind in FORMATS for f in kind.required]), unique=True))
@@ -143,10 +124,10 @@ def test_fit_never_alters_work_and_ends_in_time(times: list[float], hours: float
     assert changed == (len(fitted.notes) > len(whole.notes)) or whole.span_s == 0.0
 
 
-@given(st.integers(0, 2**63), st.floats(0.1, 12.0), st.integers(1, 64), st.floats(0, 167.0))
-def test_generated_jobs_are_valid(seed: int, hours: float, gpus: int, start_hour: float) -> None:
-    workload = generate(seed, Demand(hours, start_hour, gpus))
-    assert workload == generate(seed, Demand(hours, start_hour, gpus))
+@given(st.integers(0, 2**63), st.floats(0.1, 12.0), st.integers(1, 64))
+def test_generated_jobs_are_valid(seed: int, hours: float, gpus: int) -> None:
+    workload = generate(seed, Demand(hours, gpus))
+    assert workload == generate(seed, Demand(hours, gpus))
     assert all(0.0 <= job.at_s <= hours * 3600.0 for job in workload.jobs)
     assert all(job.gpus_asked <= gpus for job in workload.jobs)
     for _, submission in workload.submissions(1.7e9):
@@ -159,4 +140,3 @@ def test_tides_stay_within_the_capacity(seed: int, gpus: int, hours: float, star
     assert tide.needed.min() >= 0
     assert tide.needed.max() <= gpus
     assert bool((tide.load <= tide.needed + 0.01).all())
-    assert 0.0 <= tide.idle_gpu_s <= gpus * len(tide.needed) * 60.0

@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from scheduler.estimator.goodput import Batches, Noise, Observations, StepTime, best_batch, fit
+from scheduler.estimator.goodput import (
+    Batches,
+    Best,
+    Noise,
+    Observations,
+    StepTime,
+    best_of,
+    fit,
+    tried,
+)
+from scheduler.policies.interface import Ints
 
 TRUE = StepTime(0.05, 0.002, 0.3, 0.01, 0.1, 0.005, 2.5)
 
@@ -57,18 +67,24 @@ def test_large_batches_count_for_less_the_less_noise_there_is() -> None:
     phi = reference * 3.0
     for batch in (32, 64, 256):
         expected = (phi + reference) / (phi + batch)
-        assert float(noise.efficiency(batch / reference)) == pytest.approx(expected)
-    assert float(noise.gain(4)) == pytest.approx(4 * float(noise.efficiency(4)))
+        scale = batch / reference
+        assert float(noise.gain(scale)) / scale == pytest.approx(expected)
 
 
 BATCHES = Batches(reference=128, most=4096, micro_least=32, micro_most=1024)
 NOISE = Noise(1.0, 20.0)
 
 
+def best_batch(nodes: Ints, sizes: Ints) -> Best:
+    batch = tried(BATCHES, sizes)
+    step_s = TRUE.step_s(nodes[:, None], batch.gpus, batch.micro, batch.extra)
+    return best_of(batch, step_s, NOISE)
+
+
 def test_the_best_batch_is_as_good_as_any_that_is_tried_one_by_one() -> None:
     sizes = np.arange(1, 65)
     nodes = -(-sizes // 4)
-    found = best_batch(TRUE, NOISE, BATCHES, nodes, sizes)
+    found = best_batch(nodes, sizes)
     for at, gpus in enumerate(sizes.tolist()):
         best = 0.0
         for total in np.geomspace(max(128, 32 * gpus), 4096, 50):
@@ -84,7 +100,7 @@ def test_the_best_batch_is_as_good_as_any_that_is_tried_one_by_one() -> None:
 
 def test_a_batch_stays_within_what_is_allowed() -> None:
     sizes = np.arange(0, 200)
-    found = best_batch(TRUE, NOISE, BATCHES, np.maximum(-(-sizes // 4), 1), sizes)
+    found = best_batch(np.maximum(-(-sizes // 4), 1), sizes)
     runs = found.goodput > 0
     assert runs.tolist() == [0 < k <= BATCHES.most // BATCHES.micro_least for k in sizes]
     batch = (sizes * found.micro * (found.extra + 1))[runs]

@@ -62,9 +62,9 @@ async def test_telemetry_makes_no_stimuli(desk: Desk) -> None:
     await desk.hears(*(desk.say(measured()) for _ in range(50)))
     assert kinds(desk) == before
     assert service.intake.telemetry.folded == 50
-    newest = service.intake.telemetry.newest("n0")
-    assert newest is not None
-    assert (newest["utilisation"], newest["power_w"]) == (0.5, 100.0)
+    use = service.intake.telemetry.over(["n0"], 0.0)
+    assert use is not None
+    assert (use.utilisation, use.power_w) == (0.5, 100.0)
 
 
 async def test_duplicates_gaps_and_late_events(desk: Desk) -> None:
@@ -170,7 +170,7 @@ async def test_nobody_speaks_for_what_is_not_theirs(desk: Desk) -> None:
     dead = [record.headers["dlq_field"] for record in await desk.records(f"{TELEMETRY.name}.dlq")]
     assert sorted(dead) == sorted(["data.pool", "data.node"])
     assert service.engine.state.lenders == {}
-    assert service.intake.telemetry.newest("made-up") is None
+    assert service.intake.telemetry.over(["made-up"], 0.0) is None
     before = service.intake.telemetry.folded
     await desk.hears(desk.say(measured("n0"), sequence=1))
     assert service.intake.telemetry.folded == before + 1, "the honest agent is heard all the same"

@@ -33,7 +33,7 @@ async def test_an_agent_is_heard_after_a_crash_however_much_it_had_said(desk: De
     desk.sequence[agent] = 1_000_101
     await desk.hears(desk.say(measured()))
     await desk.crash()
-    service = desk.start(leader="b")
+    service = desk.start(name="b")
     await desk.hears(desk.say(measured()), desk.say(node_born("n0", gpus=2)))
     assert service.intake.counts["dead_letters"] == 0
     assert service.engine.state.nodes["n0"].gpu_count == 2
@@ -51,7 +51,7 @@ async def test_no_forged_birth_silences_an_agent(desk: Desk) -> None:
     assert service.engine.state.nodes["n0"].gpu_count == 2, "believed while the other is silent"
     await desk.hears(desk.say(node_born("n0"), bootid=2**31 - 2, sequence=0))
     await desk.crash()
-    service = desk.start(leader="b")
+    service = desk.start(name="b")
     await desk.wait(dedupe.BELIEVED_S + 1.0)
     await desk.hears(desk.say(node_born("n0", gpus=3), bootid=BOOT + 1, sequence=0))
     node = service.engine.state.nodes["n0"]
@@ -81,7 +81,7 @@ async def test_lost_offsets_run_no_job_again(
     await desk.crash()
     assert isinstance(desk.bus, MemoryBus)
     desk.bus._committed.clear()
-    service = desk.start(leader="b")
+    service = desk.start(name="b")
     await desk.wait(60.0)
     assert "paid" not in service.engine.state.jobs
     counts = service.intake.counts

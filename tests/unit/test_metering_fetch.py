@@ -39,11 +39,11 @@ def test_an_answer_that_says_its_length_ends_there_though_the_connection_stays_o
         assert fetch(site.url, PATIENCE_S) == "a 1\n"
 
 
-def test_headers_and_the_query_are_sent() -> None:
+def test_the_query_is_sent_and_that_it_is_to_be_plain_text() -> None:
     with served(text("a 1\n")) as site:
-        fetch(f"{site.url}?x=1", PATIENCE_S, headers={"Authorization": "Bearer z"})
+        fetch(f"{site.url}?x=1", PATIENCE_S)
         assert b"GET /metrics?x=1 HTTP/1.1\r\n" in site.request
-        assert b"\r\nAuthorization: Bearer z\r\n" in site.request
+        assert b"\r\nAccept: text/plain;version=0.0.4" in site.request
 
 
 @pytest.mark.parametrize("answer", [hanging, dripping], ids=["hanging", "dripping"])
@@ -56,8 +56,8 @@ def test_a_page_that_does_not_end_in_time_is_given_up(answer: Answer) -> None:
 
 
 def test_a_page_that_is_too_large_is_given_up() -> None:
-    with served(endless) as site, pytest.raises(HttpTooLargeError, match="more than 100000 bytes"):
-        fetch(site.url, PATIENCE_S, bytes_max=100_000)
+    with served(endless) as site, pytest.raises(HttpTooLargeError, match="more than 8388608 bytes"):
+        fetch(site.url, PATIENCE_S)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from runtime.core import AgentCore, Birth, Command, DrainNode, HandBackNode, NodeSpec, Outputs
 from runtime.owners import Outcome, Retry, ServedOwner
+from runtime.owners.lender import Operation
 from schemas.commands import LendNode, ReturnNode
 from tests.effort import examples
 from tests.lending import ScriptedLender, SetMeter
@@ -29,14 +30,12 @@ class Server(ScriptedLender):
     def __init__(self) -> None:
         super().__init__()
         self.is_there = True
-        self.operation: Literal["drain", "hand_back"] | None = None
+        self.operation: Operation | None = None
 
-    def begin_drain(self, node: str, now_s: float) -> None:
-        self.operation, self.outcomes = "drain", []
-
-    def begin_hand_back(self, node: str, now_s: float) -> None:
-        self.operation, self.outcomes = "hand_back", []
-        self.is_there = True  # from its beginning on, something may be there
+    def begin(self, node: str, operation: Operation, now_s: float) -> None:
+        self.operation, self.outcomes = operation, []
+        if operation == "hand_back":
+            self.is_there = True  # from its beginning on, something may be there
 
     def end(self, error: str) -> None:
         if self.operation is not None:

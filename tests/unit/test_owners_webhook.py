@@ -96,7 +96,7 @@ def options(service: Service, **more: Any) -> WebhookOptions:
 
 
 def drained(lender: WebhookLender) -> Outcome:
-    lender.begin_drain("s1", time.time())
+    lender.begin("s1", "drain", time.time())
     return outcome(lender)
 
 
@@ -116,7 +116,7 @@ def test_an_order_is_posted_and_done(service: Service, tmp_path: Path) -> None:
         "key": f"s1-{number}",
         "token": None,
     }
-    lender.begin_hand_back("s1", time.time())
+    lender.begin("s1", "hand_back", time.time())
     assert outcome(lender) == Outcome("s1", "hand_back")
     assert service.asked[1]["action"] == "hand_back"
     assert service.asked[1]["order"] > number
@@ -223,9 +223,9 @@ def test_an_answer_that_drips_is_given_up_and_the_next_not_overtaken(
 
     service.answer = slow
     lender = WebhookLender(options(service, request_timeout_s=1.0, timeout_s=60.0), tmp_path)
-    lender.begin_drain("s1", time.time())
+    lender.begin("s1", "drain", time.time())
     wait_until(lambda: lender.poll(time.time()) or service.asked, "it was not asked")
-    lender.begin_hand_back("s1", time.time())
+    lender.begin("s1", "hand_back", time.time())
     began_s = time.monotonic()
     assert outcome(lender) == Outcome("s1", "hand_back")
     assert ended == ["drain", "hand_back"]
@@ -235,7 +235,7 @@ def test_an_answer_that_drips_is_given_up_and_the_next_not_overtaken(
 def test_a_crash_sends_the_same_order_again(service: Service, tmp_path: Path) -> None:
     service.answer = lambda _: PENDING
     lost = WebhookLender(options(service), tmp_path)
-    lost.begin_drain("s1", time.time())
+    lost.begin("s1", "drain", time.time())
     wait_until(lambda: lost.poll(time.time()) or service.posts(), "it was not asked")
     service.answer = lambda _: DONE
     assert drained(WebhookLender(options(service), tmp_path)) == Outcome("s1", "drain")
@@ -274,7 +274,7 @@ def test_a_token_is_read_for_each_request(service: Service, tmp_path: Path) -> N
 def test_nodes_do_not_wait_for_each_other(service: Service, tmp_path: Path) -> None:
     service.answer = lambda asked: PENDING if asked["node"] == "slow" else DONE
     lender = WebhookLender(options(service), tmp_path)
-    lender.begin_drain("slow", time.time())
+    lender.begin("slow", "drain", time.time())
     assert drained(lender) == Outcome("s1", "drain")
 
 

@@ -85,9 +85,9 @@ async def test_a_stop_leaves_nothing_to_fold(desk: Desk) -> None:
 
 
 async def test_a_second_service_fences_the_first(desk: Desk) -> None:
-    first = desk.start(leader="one")
+    first = desk.start(name="one")
     await desk.hears(desk.say(node_born("n0")))
-    second = desk.start(leader="two")
+    second = desk.start(name="two")
     await desk.wait(1.0)
     await desk.hears(desk.say(submitted("a")), wait_s=120.0)
     with pytest.raises(Fenced):

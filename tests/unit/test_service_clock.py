@@ -142,7 +142,7 @@ async def test_a_cell_goes_on_after_a_leader_whose_clock_was_ahead(desk: Desk) -
     led(desk, lambda: DAY_S)
     await desk.hears(desk.say(node_born("n0")), wait_s=30.0)
     await desk.crash()
-    service = desk.start(leader="b")
+    service = desk.start(name="b")
     await desk.wait(1.0)
     assert service.time.ahead_s == pytest.approx(DAY_S, rel=0.01)
     await goes_on(desk, service)

@@ -4,13 +4,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from simulator.compare import (
     Case,
-    Done,
-    Numbered,
     RunError,
     check,
     compare,
@@ -34,7 +33,7 @@ def cases(*policies: str, **more: object) -> list[Case]:
 def test_answers_come_in_the_order_of_the_cases() -> None:
     asked: list[int] = []
 
-    def backwards(work: Callable[[Numbered], Done], todo: Sequence[Numbered]) -> Iterator[Done]:
+    def backwards(work: Callable[[Any], Any], todo: Sequence[Any]) -> Iterator[Any]:
         for numbered in reversed(todo):
             asked.append(numbered[0])
             yield work(numbered)

@@ -157,8 +157,6 @@ def test_bad_line_is_named_and_spoils_no_other(tmp_path: Path, line: bytes, prob
     error = refused(tmp_path, text)
     assert [(bad.line, bad.column) for bad in error.bad] == [(2, "")]
     assert problem in error.bad[0].problem
-    (kept,) = read_workload(tmp_path / "w.csv", skip_bad=True).jobs
-    assert kept.submission.job == "b"
 
 
 def test_duplicate_id_names_the_first_line(tmp_path: Path) -> None:
@@ -185,14 +183,6 @@ def test_every_bad_cell_is_listed_up_to_20_then_counted(tmp_path: Path) -> None:
     assert "50 bad rows" in str(error)
     assert str(error).endswith("and 30 more")
     assert [bad.line for bad in error.bad] == list(range(2, 22))
-
-
-def test_skip_bad_keeps_the_good_and_says_so(tmp_path: Path) -> None:
-    path = write(tmp_path, f"{PHILLY_HEAD}\na,9,0,-1\nb,10,1,60\n")
-    workload = read_workload(path, skip_bad=True)
-    assert [(job.submission.job, job.at_s) for job in workload.jobs] == [("b", 0.0)]
-    assert [(bad.line, bad.column) for bad in workload.bad] == [(2, "duration"), (2, "num_gpus")]
-    assert workload.notes[0] == "Left out: 1 bad row."
 
 
 @pytest.mark.parametrize(

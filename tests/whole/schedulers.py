@@ -6,7 +6,6 @@ cell, and may not know it. What fences it is the broker.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -107,7 +106,7 @@ class Member:
 
     def configure(self, policy: str) -> None:
         """End; who starts again has another policy."""
-        self._config = replace(self._config, policy=policy)
+        self._config = self._config.model_copy(update={"policy": policy})
         self.crash()
 
     async def _lead(self, process: Process) -> None:

@@ -188,7 +188,7 @@ class _World:
         policy, lease_s = POLICIES[self.storm.policy], self.storm.lease_s
         settings = Settings(lease_s=lease_s, command_ttl_s=min(600.0, lease_s - 180.0))
         config = ServiceConfig(
-            leader=name,
+            name=name,
             policy=policy,
             settings=settings,
             pools=listed(),

@@ -23,24 +23,8 @@ class Curves:
     base: Ints  #: (n,) level of the smallest allowed size.
     top: Ints  #: (n,) level of the largest allowed size.
     present: Ints  #: (n,) level of the size now held, -1 if none, or none that is allowed.
-    unit_rate: Floats  #: (n,) steps per second per GPU at the base size.
-    work_s: Floats  #: (n,) time the remaining steps take on one such GPU.
+    work_s: Floats  #: (n,) GPU-seconds that the remaining steps take at the base size.
     change_s: Floats  #: (n,) pause of a change of size: checkpoint and start.
-
-    def of(self, rows: Ints) -> "Curves":
-        """Return the curves of some jobs."""
-        return Curves(
-            sizes=self.sizes,
-            allowed=self.allowed[rows],
-            rate=self.rate[rows],
-            runnable=self.runnable[rows],
-            base=self.base[rows],
-            top=self.top[rows],
-            present=self.present[rows],
-            unit_rate=self.unit_rate[rows],
-            work_s=self.work_s[rows],
-            change_s=self.change_s[rows],
-        )
 
 
 def curves(jobs: Jobs) -> Curves:
@@ -66,7 +50,6 @@ def curves(jobs: Jobs) -> Curves:
         base=base,
         top=top,
         present=np.where(known, present, -1),
-        unit_rate=unit,
         work_s=np.maximum(jobs.remaining_steps / unit, SHORTEST_S),
         change_s=jobs.checkpoint_cost_s + jobs.start_cost_s,
     )

@@ -132,10 +132,6 @@ class Outlook:
         #: (l,) nodes that it does not need for long, of those that it has.
         self.spare: Floats = np.where(self.fresh & ~self.takes, self.have - far, 0.0)
 
-    def nodes_for(self, gpus: Floats) -> Floats:
-        """(..., l) nodes that so many GPUs are on."""
-        return _nodes_for(gpus, self.gpus)
-
     def offers(self) -> dict[int, list[int]]:
         """Return the nodes that each lender offers, of those that do; by lender."""
         may = (self.phase == _OWNED) & (self.spare > 0)[self.of]
