@@ -250,6 +250,17 @@ def test_nothing_is_lent_for_a_gang_that_has_no_use_for_it() -> None:
     assert lent(2) == ()
 
 
+def test_a_gang_too_large_for_what_is_left_has_more_lent() -> None:
+    """What is left goes unused while it waits, and no GPU has a price: it is not enough."""
+    busy = Job("busy", work_s=9e5, sizes=(8,), held={"train-000": 8})
+    gang = Job("gang", work_s=9e5, sizes=(16,))
+    owner = infer([LoanPhase.LENT] + [LoanPhase.OWNED] * 3, QUIET)
+    room = [Pool("train", nodes=1), owner]
+    assert plan(snapshot(room, [busy, gang])).lend == ("infer-001", "infer-002")
+    assert plan(snapshot(room, [busy, replace(gang, memory_mib=1e6)])).lend == ()
+    assert plan(snapshot(room, [busy, replace(gang, sizes=(64,))])).lend == ()
+
+
 def test_a_node_on_its_way_is_not_asked_for_twice() -> None:
     waits = [Job("w", work_s=90_000, sizes=(8,))]
     asked = [LoanPhase.OWNED, LoanPhase.OWNED, LoanPhase.LENDING, LoanPhase.LENDING]

@@ -21,19 +21,28 @@ _EDGE, _TRAINING = int(Kind.EDGE), int(Kind.TRAINING)
 _LENDING, _LENT = int(LoanPhase.LENDING), int(LoanPhase.LENT)
 
 
-def enough(seen: Snapshot, offered: Sequence[int], left: Ints, price: Floats) -> set[int]:
+def enough(
+    seen: Snapshot, offered: Sequence[int], left: Ints, price: Floats, waits: Bools
+) -> set[int]:
     """Return those offered nodes of whose pool GPUs are left that nobody wants.
 
-    Not of the edge: there a gang has one server, and what is left may be too small for it.
+    Not where a gang waits that is too large for what is left; nor of the edge: there a gang has one
+    server, and what is left may be too small for it.
 
     Args:
         seen: What is known.
         offered: By owners, as indices into `Nodes`.
         left: (m,) GPUs of each pool that nobody is given.
         price: (m,) what one of them is worth to whoever got none there.
+        waits: (n,) jobs that got nothing, though they may have GPUs.
     """
+    jobs, pools, rows = seen.jobs, seen.pools, waits.nonzero()[0]
+    large = jobs.sizes[(jobs.rate[rows] > 0).argmax(axis=1)][:, None] > left
+    large &= jobs.affinity[rows] > 0
+    large &= jobs.memory_mib[rows, None] <= pools.gpu_memory_mib
+    plenty = (pools.kind != _EDGE) & (price == 0.0) & ~large.any(axis=0)
     pool, gpus = seen.nodes.pool[offered], seen.nodes.gpus[offered]
-    found = (seen.pools.kind[pool] != _EDGE) & (price[pool] == 0.0) & (left[pool] >= gpus)
+    found = plenty[pool] & (left[pool] >= gpus)
     return {node for node, is_enough in zip(offered, found.tolist(), strict=True) if is_enough}
 
 

@@ -126,7 +126,7 @@ class Tide:
         self, seen: Snapshot, offered: Sequence[int], reclaim: Mapping[str, float], now: _Shared
     ) -> set[int]:
         """Find which of the nodes that owners offer jobs would be on, were they here now."""
-        refused = enough(seen, offered, now.left, now.price)
+        refused = enough(seen, offered, now.left, now.price, now.waits)
         offered = [node for node in offered if node not in refused]
         found = taken(seen, offered, now.waits)
         offered = [node for node in offered if node not in found]
