@@ -120,8 +120,14 @@ def _whole(spec: dict[str, Any]) -> str:
     """Write a job as its file could."""
     import yaml  # no other verb writes any
 
-    text = yaml.safe_dump(spec, sort_keys=False, allow_unicode=True, default_flow_style=None)
-    return indent(text.rstrip(), "  ")
+    text = ""
+    for as_it_is in (True, False):
+        text = yaml.safe_dump(
+            spec, sort_keys=False, allow_unicode=as_it_is, default_flow_style=None
+        ).rstrip()
+        if text.replace("\n", "").isprintable():
+            break  # else with escapes: what is not shown may have the rest shown in another order
+    return indent(text, "  ")
 
 
 def _lines(tried: Tried) -> Iterator[str]:

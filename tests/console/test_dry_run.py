@@ -76,6 +76,10 @@ def test_a_submission_is_shown_whole_as_a_file_that_submits_the_same(
     assert told["spec"] == yaml.safe_load(whole)
     assert told["spec"]["program"]["argv"] == ["python3", "-c", code]
     assert "spec" not in tidegate.tells("loans", "freeze", "--dry-run", "--log", untouched)
+    file.write_text('job: mine\ncommand: [echo, "é \\u202e\\u2066"]\n')
+    hidden = tidegate.does(*submit, file)
+    assert 'argv: [echo, "\\xE9 \\u202E\\u2066"]' in hidden.out
+    assert tidegate.tells(*submit, file)["spec"]["program"]["argv"][1] == "é \u202e\u2066"
     file.write_text("priority: high\ncommand: [a]\n")
     assert "priority: " in tidegate.refuses(*submit, file)
 
