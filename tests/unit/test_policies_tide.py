@@ -261,6 +261,15 @@ def test_a_gang_too_large_for_what_is_left_has_more_lent() -> None:
     assert plan(snapshot(room, [busy, replace(gang, sizes=(64,))])).lend == ()
 
 
+def test_nothing_is_lent_beyond_what_a_tenant_may_have() -> None:
+    """Nobody is at home where there is no site yet: the limit counts all the same."""
+    seen = snapshot([infer(LoanPhase.OWNED, QUIET)], [Job(f"w{n}", sizes=(8,)) for n in range(9)])
+    assert len(plan(seen).lend) == 3
+    for most, lent in ((0, 0), (8, 2)):  # with a node for who comes next
+        assert len(plan(replace(seen, quotas={"tenant": (0, most)})).lend) == lent
+        assert len(plan(seen, Tide(quotas={"tenant": f"..{most}"})).lend) == lent
+
+
 def test_a_node_on_its_way_is_not_asked_for_twice() -> None:
     waits = [Job("w", work_s=90_000, sizes=(8,))]
     asked = [LoanPhase.OWNED, LoanPhase.OWNED, LoanPhase.LENDING, LoanPhase.LENDING]

@@ -128,7 +128,10 @@ class Tide:
         """Find which of the nodes that owners offer jobs would be on, were they here now."""
         refused = enough(seen, offered, now.left, now.price, now.waits)
         offered = [node for node in offered if node not in refused]
-        found = taken(seen, offered, now.waits)
+        # What a tenant with a quota may have of them is known once they are shared out.
+        bounded = {*self.quotas, *seen.quotas}
+        sure = np.array([tenant not in bounded for tenant in seen.jobs.tenants], dtype=np.bool_)
+        found = taken(seen, offered, now.waits & sure)
         offered = [node for node in offered if node not in found]
         if not offered:
             return found
