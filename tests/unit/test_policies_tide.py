@@ -279,6 +279,15 @@ def test_a_node_on_its_way_is_not_asked_for_twice() -> None:
     assert len(plan(snapshot([infer(asked, QUIET)], two)).lend) == 1
 
 
+def test_who_waits_for_a_node_of_one_owner_is_lent_none_of_others() -> None:
+    """Each has one to spare; the one that is on its way is enough."""
+    owners = [replace(infer(LoanPhase.OWNED, QUIET), id=name, nodes=2) for name in "abc"]
+    waits = Job("w", work_s=90_000, sizes=(8,))
+    assert plan(snapshot(owners, [waits])).lend == ("a-000",)
+    owners[0] = replace(owners[0], loan=[LoanPhase.LENDING, LoanPhase.OWNED])
+    assert plan(snapshot(owners, [waits])).lend == ()
+
+
 def asked_twice(*_: object) -> None:
     raise AssertionError("all was shared out once more")
 

@@ -58,21 +58,25 @@ def taken(seen: Snapshot, offered: Sequence[int], waits: Bools) -> set[int]:
     """
     jobs, nodes, pools = seen.jobs, seen.nodes, seen.pools
     least = jobs.sizes[(jobs.rate > 0).argmax(axis=1)]
+    coming: list[int] = (nodes.loan == _LENDING).nonzero()[0].tolist()
     found, waits = set[int](), waits.copy()
-    for pool in np.unique(nodes.pool[offered]).tolist():
-        edge = pools.kind[pool] == _EDGE
-        ours = [node for node in offered if nodes.pool[node] == pool]
-        coming = (nodes.pool == pool) & (nodes.loan == _LENDING)
-        there = np.concatenate((nodes.gpus[ours], nodes.gpus[coming]))
-        may = waits & (jobs.affinity[:, pool] > 0) & (least <= there.min())
-        may &= (jobs.memory_mib <= pools.gpu_memory_mib[pool]) & (jobs.edge_allowed | ~edge)
-        rows = may.nonzero()[0]
-        # A server at the edge runs one gang.
-        fill = (np.ones_like(rows) if edge else least[rows]).cumsum()
-        room = len(there) if edge else there.sum()
-        if len(fill) and fill[-1] >= room:
-            found.update(ours)
-            waits[rows[: fill.searchsorted(room) + 1]] = False
+    # Whoever fits on nodes that are on their way, of any owner, needs no others.
+    for group in (coming, offered):
+        for pool in np.unique(nodes.pool[group]).tolist():
+            edge = pools.kind[pool] == _EDGE
+            ours = [node for node in group if nodes.pool[node] == pool]
+            there = nodes.gpus[ours]
+            may = waits & (jobs.affinity[:, pool] > 0) & (least <= there.min())
+            may &= (jobs.memory_mib <= pools.gpu_memory_mib[pool]) & (jobs.edge_allowed | ~edge)
+            rows = may.nonzero()[0]
+            # A server at the edge runs one gang.
+            fill = (np.ones_like(rows) if edge else least[rows]).cumsum()
+            room = len(there) if edge else there.sum()
+            filled = len(fill) > 0 and fill[-1] >= room
+            if filled and group is offered:
+                found.update(ours)
+            if filled or group is coming:
+                waits[rows[: fill.searchsorted(room) + 1]] = False
     return found
 
 
