@@ -241,7 +241,7 @@ def health(window: Window, at: int | None) -> None:
     assert [row[:2] for row in window.rows("Agents")] == [
         [one["agent"], one["state"]] for one in agents
     ]
-    # It is decided again meanwhile; the night is older than today's `tide`, which borrows otherwise.
+    # It is decided again meanwhile; the night is older than today's `tide`.
     window.page.get_by_text("It differs: the log was changed, or this release decides").wait_for()
     window.page.locator(".scrubber-said").get_by_text("differs on replay").wait_for()
 
