@@ -41,9 +41,7 @@ class _Shared:
     allotment: Allotment
     price: Floats  #: (m,) what a GPU is worth to whoever got none there.
     left: Ints  #: (m,) GPUs that nobody is given.
-    waits: (
-        Bools  #: (n,) jobs that got nothing, though no limit of their tenant's keeps them from it.
-    )
+    waits: Bools  #: (n,) jobs that got nothing, though their tenant's limit allows it.
 
 
 @dataclass(frozen=True, slots=True)
