@@ -6,9 +6,10 @@ ElasticFlow does; all pay for every change of an allocation. A job that ends lat
 is refused, or never ends has missed. A promise is the note that a policy writes on a job it admits;
 one is broken if that job ends late.
 
-Two bounds: jobs that would be in time if each were alone and started for free, and the same with
-the pause of the start. No policy can do better than the second. `closed` is which part of the gap
-between the best of the others and that bound the last policy closes.
+Three bounds (`benchmarks/deadline_bound.py`): jobs that would be in time if each were alone and
+changed for free, the same with pauses (`alone`), and what they can have together (`bound`). No
+policy can do better than the third. `closed` is which part of the gap between the best of the
+others and that bound the last policy closes.
 """
 
 import argparse
@@ -24,13 +25,14 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.deadline_bound import bounds
 from benchmarks.provenance import provenance
 from benchmarks.public_data import DATA as PUBLIC
 from scheduler.policies.interface import Plan, Policy, Snapshot
 from scheduler.policies.registry import make_policy
 from scheduler.policies.tide.commitments import PROMISED
 from simulator.physics.base import Cluster, Entry
-from simulator.physics.elasticflow import ElasticFlowPhysics, overhead_in
+from simulator.physics.elasticflow import ElasticFlowPhysics
 from simulator.run import Options, simulate
 
 TRACES = (
@@ -76,8 +78,7 @@ class Witness:
 def run(case: Case) -> dict[str, Any]:
     """Make one run; returns its row."""
     cluster = Cluster(case.nodes, GPUS_PER_NODE)
-    physics = ElasticFlowPhysics(DATA / "throughputs" / "A100", charge="cached")
-    jobs = physics.entries(DATA / "traces" / f"{case.trace}.csv", cluster, adaptive=False)
+    physics, jobs = _jobs(case.trace, cluster)
     policy = Witness(make_policy(case.policy))
     sizes = tuple(size for size in physics.sizes if size <= cluster.gpus)
     options = Options(
@@ -92,15 +93,12 @@ def run(case: Case) -> dict[str, Any]:
     timed = np.isfinite(out.deadline_s)
     met = timed & (out.end_s <= out.deadline_s)
     promised = timed & np.array([job in policy.promised for job in out.ids])
-    free, paid = bounds(jobs, cluster)
     return {
         "trace": case.trace,
         "nodes": case.nodes,
         "policy": case.policy,
         "jobs": int(timed.sum()),
         "ratio": float(met.sum() / timed.sum()),
-        "bound": free,
-        "bound_with_start": paid,
         "promised": int(promised.sum()),
         "promises_broken": int((promised & ~met).sum()),
         "restarts": int(out.restarts.sum()),
@@ -110,44 +108,34 @@ def run(case: Case) -> dict[str, Any]:
     }
 
 
-def bounds(jobs: Sequence[Entry], cluster: Cluster) -> tuple[float, float]:
-    """Return which part of the jobs with deadlines is feasible alone: for free, with its start."""
-    overhead = overhead_in(cluster)
-    spare: list[tuple[float, float]] = []
-    for job in jobs:
-        if job.deadline_s == math.inf:
-            continue
-        observed = job.model.observed(0.0, (1, 2, 4, 8, 16, 32, 64))
-        left_s = job.deadline_s - job.submit_s
-        slack = [
-            (
-                left_s - observed.remaining / rate,
-                left_s - observed.remaining / rate - overhead.full_s(gpus),
-            )
-            for gpus, rate in zip((1, 2, 4, 8, 16, 32, 64), observed.rates.tolist(), strict=True)
-            if rate > 0 and gpus <= cluster.gpus
-        ]
-        spare.append((max(s for s, _ in slack), max(s for _, s in slack)))
-    found = np.array(spare)
-    free, paid = (found >= 0.0).mean(axis=0).tolist()
-    return free, paid
+def bounded(place: tuple[str, int]) -> tuple[tuple[str, int], dict[str, float]]:
+    """Return the bounds of a trace on a cluster of so many nodes."""
+    trace, nodes = place
+    cluster = Cluster(nodes, GPUS_PER_NODE)
+    free, paid, together = bounds(_jobs(trace, cluster)[1], cluster)
+    return place, {"alone_free": free, "alone": paid, "bound": together}
+
+
+def _jobs(trace: str, cluster: Cluster) -> tuple[ElasticFlowPhysics, list[Entry]]:
+    physics = ElasticFlowPhysics(DATA / "throughputs" / "A100", charge="cached")
+    return physics, physics.entries(DATA / "traces" / f"{trace}.csv", cluster, adaptive=False)
 
 
 def table(rows: Sequence[dict[str, Any]], policies: Sequence[str]) -> list[str]:
     """Lay rows out, one line per trace and cluster."""
     by = {(row["trace"], row["nodes"], row["policy"]): row for row in rows}
     names = "".join(f"{name:>13} {'broken':>7}" for name in policies)
-    lines = [f"{'trace':14}{'nodes':>6}{'jobs':>6}{'bound':>8}{'paid':>8}{names}{'closed':>8}"]
+    lines = [f"{'trace':14}{'nodes':>6}{'jobs':>6}{'alone':>8}{'bound':>8}{names}{'closed':>8}"]
     for trace, nodes in dict.fromkeys((row["trace"], row["nodes"]) for row in rows):
         mine = [by[trace, nodes, name] for name in policies]
         best = max((row["ratio"] for row in mine[:-1]), default=0.0)
-        gap = mine[0]["bound_with_start"] - best
+        gap = mine[0]["bound"] - best
         won = mine[-1]["ratio"] - best
-        closed = f"{won / gap:8.0%}" if gap > 0 and len(mine) > 1 else f"{'-':>8}"
+        closed = f"{won / gap:8.0%}" if gap > 1e-9 and len(mine) > 1 else f"{'-':>8}"
         cells = "".join(f"{row['ratio']:13.4f} {row['promises_broken']:7}" for row in mine)
-        bound, paid = mine[0]["bound"], mine[0]["bound_with_start"]
+        alone, bound = mine[0]["alone"], mine[0]["bound"]
         lines.append(
-            f"{trace:14}{nodes:6}{mine[0]['jobs']:6}{bound:8.4f}{paid:8.4f}{cells}{closed}"
+            f"{trace:14}{nodes:6}{mine[0]['jobs']:6}{alone:8.4f}{bound:8.4f}{cells}{closed}"
         )
     return lines
 
@@ -172,19 +160,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"no data in {DATA}: set TIDEGATE_DATA", file=sys.stderr)
         return 2
     policies = asked.policies.split(",")
-    cases = [
-        Case(policy, trace, int(nodes), asked.slot_s)
-        for trace in asked.traces.split(",")
-        for nodes in asked.nodes.split(",")
-        for policy in policies
+    places = [
+        (trace, int(nodes)) for trace in asked.traces.split(",") for nodes in asked.nodes.split(",")
     ]
+    cases = [Case(policy, *place, asked.slot_s) for place in places for policy in policies]
     rows: dict[Case, dict[str, Any]] = {}
     with multiprocessing.get_context("spawn").Pool(min(asked.processes, len(cases))) as pool:
+        limits = dict(pool.imap_unordered(bounded, places))
         for case, row in pool.imap_unordered(_numbered, cases):
             rows[case] = row
             done = f"{len(rows)}/{len(cases)}"
             print(f"{done} {case.trace} {case.nodes} {case.policy}", file=sys.stderr)
-    ordered = [rows[case] for case in cases]
+    ordered = [rows[case] | limits[case.trace, case.nodes] for case in cases]
     print("\n".join(table(ordered, policies)))
     if asked.json:
         asked.json.write_text(json.dumps({**provenance(), "runs": ordered}, indent=1) + "\n")
