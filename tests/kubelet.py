@@ -28,7 +28,8 @@ _BEAT_S = 5.0
 _AGAIN_S = 0.3
 _MESSAGE_BYTES = 2048
 _LIMIT = aiohttp.ClientTimeout(sock_connect=5, sock_read=90)
-_MERGE = {"Content-Type": "application/merge-patch+json"}
+#: Conditions are merged by their type: those that others have set stay.
+_MERGE = {"Content-Type": "application/strategic-merge-patch+json"}
 _FAILURES = (aiohttp.ClientError, OSError, TimeoutError)
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 

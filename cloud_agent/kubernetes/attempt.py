@@ -7,7 +7,7 @@ Pod that is being deleted still has its GPUs.
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from cloud_agent.clusters.attempt import Attempt as ClusterAttempt, Outcome, Progress, Work
@@ -88,8 +88,10 @@ class _PodHistory:
     ends: dict[int, End] = field(default_factory=dict)
     nodes: dict[int, str] = field(default_factory=dict)
     disrupted: dict[int, str] = field(default_factory=dict)
+    #: Workers whose Pods were being deleted while they ran.
+    sent_away: set[int] = field(default_factory=set)
 
-    def note(self, pods: list[PodSeen]) -> None:
+    def note(self, pods: Iterable[PodSeen]) -> None:
         for pod in pods:
             if pod.node is not None:
                 self.nodes[pod.rank] = pod.node
@@ -97,6 +99,19 @@ class _PodHistory:
                 self.ends.setdefault(pod.rank, pod.end)
             if pod.disrupted is not None:
                 self.disrupted.setdefault(pod.rank, pod.disrupted)
+            if pod.leaves and not pod.is_over:
+                self.sent_away.add(pod.rank)
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether somebody sent a worker away while it ran."""
+        return bool(self.sent_away or self.disrupted)
+
+    def missing(self, pods: list[PodSeen]) -> int | None:
+        """Name a worker that was sent away, or whose Pod is gone and was never seen to end."""
+        there = {pod.rank for pod in pods}
+        gone = self.sent_away | (self.nodes.keys() - there - self.ends.keys())
+        return min(gone, default=None)
 
     def failure(self) -> tuple[str, bool] | None:
         """Name the worker that failed, how, and whether a retry makes sense."""
@@ -128,6 +143,10 @@ class Attempt(ClusterAttempt):
     def uid(self) -> str | None:
         """The uid of its Job; None: it has none yet."""
         return None if self._record is None else self._record.uid
+
+    def hear(self, heard: Iterable[PodSeen]) -> None:
+        """Note what was shown of Pods since the last look, also of those that are gone by now."""
+        self._history.note(self._own(heard))
 
     def save(self) -> None:
         record = self._record
@@ -202,18 +221,14 @@ class Attempt(ClusterAttempt):
 
     def _follow(self, record: Record, view: View, now_s: float, leave_by_s: float | None) -> None:
         job = next((one for one in view.jobs if one.uid == record.uid), None)
-        # A Job deleted with `--cascade=orphan` leaves its Pods behind, without an owner.
-        pods = [
-            one
-            for one in view.pods
-            if one.owner == record.uid or (not one.owner and (one.job, one.epoch) == self.run)
-        ]
+        pods = self._own(view.pods)
         self._history.note(pods)
         is_unwanted = leave_by_s is not None
         if job is not None and not is_unwanted:
             self._keep_lease(job)
-        # Workers that somebody else deleted exit with 0, too, and make a deleted Job complete.
-        is_ours = record.cause is None and (is_unwanted or job is None or not job.leaves)
+        # Workers that somebody else sends away exit with 0, too, and then their Job is complete.
+        is_disturbed = self._history.is_disturbed or (job is not None and job.leaves)
+        is_ours = record.cause is None and (is_unwanted or not is_disturbed)
         if job is not None and job.complete and is_ours:
             self._note_start(now_s, is_running=False)
             self._end(record, Outcome(True))
@@ -230,16 +245,24 @@ class Attempt(ClusterAttempt):
         else:
             self._place(pods)
 
+    def _own(self, pods: Iterable[PodSeen]) -> list[PodSeen]:
+        """Pick the Pods of this run; they have no owner if their Job was deleted without them."""
+        return [
+            one
+            for one in pods
+            if one.owner == self.uid or (not one.owner and (one.job, one.epoch) == self.run)
+        ]
+
     def _find_cause(self, record: Record, job: JobSeen | None, pods: list[PodSeen]) -> bool:
         """Tell whether it failed, or somebody else ended it; record why."""
         failure = self._history.failure()
-        gone = next((pod for pod in pods if pod.leaves and not pod.is_over), None)
+        gone = self._history.missing(pods)
         if failure is not None:
             record.cause, record.retriable = failure
         elif (job is None or job.leaves) and not record.sent_away:
             record.cause = _DELETED
         elif gone is not None and not record.sent_away:
-            record.cause = f"somebody other than the agent deleted the Pod of worker {gone.rank}"
+            record.cause = f"somebody other than the agent deleted the Pod of worker {gone}"
         elif job is not None and job.failed:
             record.cause = _RESTARTED if record.sent_away else _GIVEN_UP
         elif job is not None and record.released and self._is_suspended(job):

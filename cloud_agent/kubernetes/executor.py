@@ -52,6 +52,9 @@ class _Kubernetes:
 
     def look(self) -> None:
         self._view = self._informer.view()
+        if self._view is not None:
+            for attempt in self._attempts:
+                attempt.hear(self._view.heard)
 
     def attempt(self, work: Work) -> Attempt:
         made = Attempt(self._context, work)

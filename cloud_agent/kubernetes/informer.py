@@ -1,6 +1,7 @@
 """An agent's Jobs and Pods as they were a moment ago: listed once, then watched.
 
-An object that is missing here may still exist. Whoever must know asks the API itself.
+An object that is missing here may still exist. Whoever must know asks the API itself. A Pod may
+change, end and be gone between two looks; how it was in between is kept until the next.
 """
 
 import asyncio
@@ -27,6 +28,8 @@ class View:
 
     jobs: tuple[JobSeen, ...]
     pods: tuple[PodSeen, ...]
+    #: All that was shown of Pods since the view before this, the earliest first.
+    heard: tuple[PodSeen, ...] = ()
 
 
 @dataclass(slots=True)
@@ -36,6 +39,7 @@ class _ObjectCache(Generic[_T]):
     kind: str
     read: Callable[[Json], _T | None]
     known: dict[str, _T] = field(default_factory=dict)
+    heard: list[_T] = field(default_factory=list)
     version: str | None = None
     away: str | None = "nothing was asked yet"
     wait_s: float = _WAIT_S
@@ -67,7 +71,11 @@ class Informer:
         if self.away is not None:
             return None
         with self._lock:
-            return View(tuple(self._jobs.known.values()), tuple(self._pods.known.values()))
+            heard = tuple(self._pods.heard)
+            self._pods.heard.clear()
+            self._jobs.heard.clear()
+            jobs, pods = self._jobs.known.values(), self._pods.known.values()
+            return View(tuple(jobs), tuple(pods), heard)
 
     async def _keep(self, cache: _ObjectCache[_T]) -> None:
         while True:
@@ -107,11 +115,13 @@ class Informer:
                 self._wake()
 
     def _take(self, cache: _ObjectCache[_T], kind: str, said: Json) -> None:
-        one = None if kind == "DELETED" else cache.read(said)
-        if one is None:
-            cache.known.pop(said["metadata"]["uid"], None)
+        one, uid = cache.read(said), said["metadata"]["uid"]
+        if one is not None:
+            cache.heard.append(one)
+        if one is None or kind == "DELETED":
+            cache.known.pop(uid, None)
         else:
-            cache.known[said["metadata"]["uid"]] = one
+            cache.known[uid] = one
 
     async def _lose(self, cache: _ObjectCache[_T], why: str) -> None:
         if cache.away is None:

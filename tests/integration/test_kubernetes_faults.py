@@ -6,6 +6,7 @@ import time
 import pytest
 
 from cloud_agent.clusters.attempt import Work
+from cloud_agent.clusters.folder import SharedFolder
 from cloud_agent.clusters.gang_record import StartedRun
 from runtime.core import GangCompleted, GangFailed, GangStarted, GangStopped
 from tests.kubernetes_bed import KubernetesBench
@@ -27,6 +28,11 @@ def begun(kube: KubernetesBench) -> str:
 
 def times_begun(kube: KubernetesBench, epoch: int = 1) -> int:
     return kube.log(epoch).count("goes on from")
+
+
+def is_alive(kube: KubernetesBench, name: str) -> bool:
+    pods = {pod["metadata"]["name"]: pod["status"]["phase"] for pod in kube.plane.pods()}
+    return pods.get(name) in ("Pending", "Running")
 
 
 def created(kube: KubernetesBench, job: str = "j") -> str:
@@ -84,6 +90,19 @@ def test_agent_is_restarted_while_the_workers_leave(kube: KubernetesBench, again
 def test_evicted_it_fails_with_kubernetes_words(kube: KubernetesBench) -> None:
     begun(kube)
     kube.plane.evict(kube.plane.pods()[0]["metadata"]["name"])
+    kube.fails("by itself: EvictionByEvictionAPI")
+    assert kube.plane.pods() == kube.plane.jobs() == []
+
+
+def test_evicted_while_its_folder_does_not_answer_it_fails_in_the_same_words(
+    kube: KubernetesBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(kube)
+    with monkeypatch.context() as silent:
+        silent.setattr(SharedFolder, "look", lambda _: False)
+        name = kube.plane.pods()[0]["metadata"]["name"]
+        kube.plane.evict(name)
+        wait_until(lambda: not is_alive(kube, name), "it does not leave")
     kube.fails("by itself: EvictionByEvictionAPI")
     assert kube.plane.pods() == kube.plane.jobs() == []
 

@@ -1,5 +1,6 @@
 """One run on Kubernetes, with an API that notes what it is asked."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -8,13 +9,15 @@ from cloud_agent.clusters.gang_record import StartedRun
 from cloud_agent.kubernetes.api import Api, Json
 from cloud_agent.kubernetes.attempt import Attempt, RunContext
 from cloud_agent.kubernetes.informer import View
-from cloud_agent.kubernetes.objects import JobSeen, PodSeen, job_seen
+from cloud_agent.kubernetes.objects import End, JobSeen, PodSeen, job_seen
 from cloud_agent.options import KubernetesOptions
 from runtime.checkpoints.store import CheckpointStore
 from schemas.programs import Program
 
 NOW_S = 1_700_000_000.0
 PLACES = {"n1": (0,)}
+POD = PodSeen("p", "p", "u", "j", 1, 0, "n1", "Running", False, False, None, None, None)
+ENDED = replace(POD, phase="Succeeded", end=End(0, "Completed", ""))
 
 
 class Notes:
@@ -33,6 +36,15 @@ class Notes:
     def delete_pod(self, name: str, uid: str, grace_s: int) -> None:
         self.deleted.append(name)
 
+    def delete_job(self, name: str, uid: str) -> None:
+        self.deleted.append(name)
+
+    def job(self, name: str) -> None:
+        """Have none."""
+
+    def pods(self, selector: str) -> list[Json]:
+        return []
+
 
 class Stand:
     """A run, what the API shows of it, and the agent's lease."""
@@ -48,11 +60,18 @@ class Stand:
         self.attempt = Attempt(context, Work("j", Program(argv=["true"]), started, run))
         self.attempt.advance(NOW_S, None)
 
-    def shows(self, **more: Any) -> None:
+    def shows(self, *pods: PodSeen, complete: bool = False, **more: Any) -> None:
         """Let the API show the Job so, and take a turn."""
-        seen = JobSeen("n", "u", "j", 1, False, False, False, False, **more)
-        self.view = View((seen,), ())
+        seen = JobSeen("n", "u", "j", 1, False, False, complete, False, **more)
+        self.view = View((seen,), pods)
         self.attempt.advance(NOW_S, None)
+
+    def is_gone(self) -> tuple[bool, str]:
+        """Let nothing be left of it; tell how it ended."""
+        self.view = View((), ())
+        self.attempt.advance(NOW_S, None)
+        assert self.attempt.ended is not None
+        return self.attempt.ended.is_success, self.attempt.ended.error
 
 
 def test_kubernetes_itself_ends_a_job_with_the_lease(tmp_path: Path) -> None:
@@ -73,12 +92,52 @@ def test_pods_whose_job_was_deleted_without_them_are_sent_away(tmp_path: Path) -
     stand = Stand(tmp_path)
     stand.shows()
     pods = [
-        PodSeen(name, name, owner, "j", epoch, 0, "n1", "Running", False, False, None, None, None)
+        replace(POD, name=name, uid=name, owner=owner, epoch=epoch)
         for name, owner, epoch in (("orphan", "", 1), ("other", "v", 1), ("earlier", "", 0))
     ]
     stand.view = View((), tuple(pods))
     stand.attempt.advance(NOW_S, None)
     assert stand.notes.deleted == ["orphan"]
+
+
+def test_what_a_pod_was_between_two_looks_is_not_missed(tmp_path: Path) -> None:
+    """It was evicted, its worker ended well, and it is gone: others would wait for it for ever."""
+    stand = Stand(tmp_path)
+    stand.shows(POD)
+    why = "EvictionByEvictionAPI: "
+    stand.attempt.hear([replace(POD, leaves=True, disrupted=why), replace(ENDED, leaves=True)])
+    stand.shows()
+    assert stand.is_gone() == (False, f"Kubernetes ended worker 0 by itself: {why}")
+
+
+def test_who_was_sent_away_has_not_done_its_work_though_its_job_is_complete(
+    tmp_path: Path,
+) -> None:
+    stand = Stand(tmp_path)
+    stand.shows(POD)
+    stand.attempt.hear([replace(POD, leaves=True), replace(ENDED, leaves=True)])
+    stand.shows(replace(ENDED, leaves=True), complete=True)
+    assert stand.attempt.ended is None
+    words = "somebody other than the agent deleted the Pod of worker 0"
+    assert stand.is_gone() == (False, words)
+
+
+def test_a_pod_that_nobody_saw_end_and_that_is_gone_was_deleted(tmp_path: Path) -> None:
+    stand = Stand(tmp_path)
+    stand.shows(POD)
+    stand.shows()
+    words = "somebody other than the agent deleted the Pod of worker 0"
+    assert stand.is_gone() == (False, words)
+
+
+def test_a_pod_that_is_cleared_away_after_its_end_is_nothing_to_worry_about(tmp_path: Path) -> None:
+    stand = Stand(tmp_path)
+    stand.shows(POD)
+    stand.shows(replace(ENDED, leaves=True))
+    stand.shows()
+    stand.shows(complete=True)
+    assert stand.attempt.ended is not None
+    assert stand.attempt.ended.is_success
 
 
 def test_a_job_says_when_it_began_and_how_long_it_may_run() -> None:

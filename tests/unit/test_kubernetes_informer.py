@@ -25,6 +25,13 @@ def job(name: str, version: int) -> Json:
     return {"metadata": meta, "spec": {"suspend": False}, "status": {}}
 
 
+def pod(name: str, version: int, **meta: str) -> Json:
+    """Give a Pod as the API shows it."""
+    said = job(name, version)
+    said["metadata"] |= meta
+    return said | {"spec": {"nodeName": "n1"}}
+
+
 def event(kind: str, said: Json) -> bytes:
     return json.dumps({"type": kind, "object": said}).encode() + b"\n"
 
@@ -38,6 +45,8 @@ class Server:
         self.version = 10
         #: What each watch of Jobs gets, in turn; then silence.
         self.streams: list[bytes] = []
+        #: The same of Pods.
+        self.pod_streams: list[bytes] = []
         #: Versions from which Jobs were followed; `list` for a list of them.
         self.asked: list[str] = []
         #: Refuse all with this status.
@@ -76,6 +85,8 @@ class Server:
         elif is_jobs and self.streams:
             self.asked.append(query["resourceVersion"])
             request.wfile.write(self.streams.pop(0))
+        elif not is_jobs and self.pod_streams:
+            request.wfile.write(self.pod_streams.pop(0))
         else:
             self.asked += [query["resourceVersion"]] if is_jobs else []
             self.ending.wait()
@@ -142,6 +153,32 @@ def test_what_changes_is_followed_from_where_the_list_was(server: Server, seen: 
     ]
     wait_until(lambda: seen() == ["b", "c"])
     wait_until(lambda: server.asked == ["list", "10", "12", "13"])
+
+
+def test_what_pods_were_between_two_looks_is_told_at_the_next(server: Server, api: Api) -> None:
+    leaving = pod("b", 12, deletionTimestamp="2023-11-14T22:13:20Z")
+    gone = pod("b", 13, deletionTimestamp="2023-11-14T22:13:20Z")
+    server.pod_streams = [
+        event("ADDED", pod("a", 10))
+        + event("ADDED", pod("b", 11))
+        + event("MODIFIED", leaving)
+        + event("DELETED", gone)
+    ]
+    informer = Informer(api, "tidegate.io/agent=a")
+    informer.begin(lambda: None)
+    heard: list[tuple[str, bool]] = []
+
+    def all_heard() -> bool:
+        view = informer.view()
+        heard.extend((one.name, one.leaves) for one in (view.heard if view else ()))
+        return len(heard) >= 4
+
+    wait_until(all_heard)
+    assert heard == [("a", False), ("b", False), ("b", True), ("b", True)]
+    view = informer.view()
+    assert view is not None
+    assert ([one.name for one in view.pods], view.heard) == (["a"], ())
+    server.ending.set()
 
 
 def test_bookmark_moves_on_without_a_change(server: Server, seen: Seen) -> None:
