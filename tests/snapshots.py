@@ -181,6 +181,7 @@ def _jobs(
         requested=np.array([min(job.sizes, default=1) for job in jobs], dtype=np.int64),
         waiting_since_s=column("waiting_since_s"),
         size=np.array([sum(job.held.values()) for job in jobs], dtype=np.int64),
+        held=np.array([sum(job.held.values()) for job in jobs], dtype=np.int64),
         pool=np.array(
             [int(pool_of[at[min(job.held)]]) if job.held else -1 for job in jobs], dtype=np.int64
         ),

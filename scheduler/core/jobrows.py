@@ -34,13 +34,13 @@ _NO_NOTE = (float("nan"),) * NOTE
 #: Columns that are shown as they are: whole numbers, truths, and from `_PLAIN` on any numbers. The
 #: slot, and what others follow from, come after them.
 _SHOWN = (
-    *("phase", "priority", "requested", "size", "restarts"),
+    *("phase", "priority", "requested", "size", "restarts", "held"),
     *("edge_allowed", "refused", "leaves"),
     *("submit_s", "deadline_s", "first_start_s", "waiting_since_s", "changed_s", "backoff_until_s"),
     *("checkpoint_cost_s", "start_cost_s", "checkpoint_mib", "memory_mib"),
 )
-_TRUTHS, _PLAIN, _SLOT, _COLUMNS = 5, 8, len(_SHOWN), 33 + NOTE
-_SIZE = _SHOWN.index("size")
+_TRUTHS, _PLAIN, _SLOT, _COLUMNS = 6, 9, len(_SHOWN), 33 + NOTE
+_SIZE, _HELD = _SHOWN.index("size"), _SHOWN.index("held")
 
 
 class JobRows:
@@ -214,6 +214,7 @@ class JobRows:
             self._requested(job),
             size,
             job.restarts,
+            job.size,
             job.edge_allowed,
             job.refused,
             job.target is None and job.state in LEAVING,
@@ -230,7 +231,6 @@ class JobRows:
             job.memory_mib,
             slot,
             # What others follow from.
-            size if job.target is None else job.size,
             job.attained_gpu_s,
             job.held_s,
             job.attained_at_s,
@@ -311,9 +311,10 @@ class JobRows:
         for part in (found, whole, truths):
             part.flags.writeable = False
         (
-            held, attained_gpu_s, held_s, attained_at_s, total, step, per_s, step_at_s, saved,
+            attained_gpu_s, held_s, attained_at_s, total, step, per_s, step_at_s, saved,
             left, told_at, per_step, observed_s, factor,
         ) = found[_SLOT + 1 : -NOTE]  # fmt: skip
+        held = whole[_HELD]
         holds = held > 0
         step_now = np.minimum(total, step + per_s * np.maximum(now_s - step_at_s, 0.0))
         since_s = np.where(holds, now_s - attained_at_s, 0.0)

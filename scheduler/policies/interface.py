@@ -93,7 +93,10 @@ class Jobs:
     restarts: Ints  #: (n,) starts and changes of size since its first start.
     waiting_since_s: Floats  #: (n,) when it last became WAITING; submit_s for a new one.
     requested: Ints  #: (n,) the size its tenant asked for; what does not scale gives just this.
-    size: Ints  #: (n,) GPUs held, 0 when WAITING.
+    size: Ints  #: (n,) GPUs that it has, or is to have; 0 when WAITING.
+    #: (n,) GPUs that its gang holds, until it has left them, also on nodes out of contact. Of one
+    #: that changes its size: what it is to go on with.
+    held: Ints
     leaves: Bools  #: (n,) told to leave all GPUs that it holds: it is MOVING, to none.
     pool: Ints  #: (n,) index into `Pools`, -1 when WAITING.
     changed_s: Floats  #: (n,) when its allocation last changed; -inf if never.

@@ -230,7 +230,7 @@ def _pointless(said: Sequence[Said], journal: Sequence[Entry]) -> set[Cause]:
     for index, one in reversed(list(enumerate(said))):
         if one.type == CANCELLED:
             job = one.data["job"]
-            if over.get(job, never) < then or begun.get(job, never) > then:
+            if over.get(job, never) < then or begun.get(job, never + 1) > then:
                 found.add(one.cause)
         elif one.type == DIED:
             before = [lived for number, lived in lives[one.data["node"]] if number < then]

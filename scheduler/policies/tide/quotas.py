@@ -126,10 +126,8 @@ def quotas_of(seen: Snapshot, market: Market, quotas: Mapping[str, str]) -> Quot
         none = own[:0]
         return Quotas((), np.full(len(rows), -1), own, fresh, none, none, none, none)
     # One that is to move to fewer GPUs has those that it was told to leave until it has left.
-    holdings = seen.holdings
-    holds = np.bincount(holdings.job, holdings.gpus, len(jobs.size)).astype(np.int64)
     stays = np.where(jobs.leaves, 0, jobs.size)
-    goes = np.maximum(jobs.size, holds) - stays
+    goes = np.maximum(jobs.size, jobs.held) - stays
     stays[rows] = goes[rows] = 0
     read_all = {name: read(name, text) for name, text in quotas.items()} | dict(seen.quotas)
     named = dict(sorted(read_all.items()))

@@ -1,0 +1,12 @@
+"""What the laws take for explained: a message that the engine need not be told."""
+
+from tests.chaos.ledger import Entry, Said
+from tests.whole.laws import CANCELLED, _pointless
+
+ACCEPTED = Entry(0, 1.0, "JobSubmitted", ("/tenants/t", 0, 1), {}, [("JobAccepted", {"job": "a"})])
+
+
+def test_nobody_need_be_told_to_cancel_what_is_not_known() -> None:
+    known = Said(("/tenants/t", 0, 2), CANCELLED, 2.0, {"job": "a"})
+    unknown = Said(("/tenants/t", 0, 3), CANCELLED, 3.0, {"job": "b"})
+    assert _pointless([known, unknown], [ACCEPTED]) == {unknown.cause}
