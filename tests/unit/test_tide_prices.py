@@ -45,7 +45,7 @@ def test_a_job_leaves_a_slow_site_when_that_pays(work_s: float, moves: bool) -> 
     pools = [Pool("slow", speed=0.4), Pool("train")]
     job = Job("a", work_s=work_s, sizes=(8,), held={"slow-000": 8})
     assert opened(snapshot(pools, [job])).got() == {"a": ("train" if moves else "slow", 8)}
-    alike = [Pool("slow", speed=0.8), Pool("train")]
+    alike = [Pool("slow", speed=0.95), Pool("train")]
     assert opened(snapshot(alike, [job])).got() == {"a": ("slow", 8)}, "not worth a move"
 
 

@@ -86,6 +86,17 @@ def test_a_change_loses_what_its_pause_takes() -> None:
     assert slow.value[0, 0, 4] / slow.weight[0] == pytest.approx(8.0 * (1 - START_MOST))
 
 
+def test_a_move_to_another_site_counts_once() -> None:
+    """The GPUs that it leaves are others' gain; who starts, or grows, takes them from others."""
+    job = Job("a", work_s=90_000, power=1.0, held={"train-000": 4}, checkpoint_cost_s=0.0)
+    seen = snapshot([TRAIN, Pool("other")], [job])
+    found = opened(seen, Tide(horizon_s=500.0))
+    pause_s = 20.0 + 2.0 * 3
+    for site, counted in (("other", 1.0), ("train", RIPPLE)):
+        gained = float(found.value[seen.pools.ids.index(site), 0, 4] / found.weight[0])
+        assert gained == pytest.approx(8.0 * (1 - counted * pause_s / 500.0))
+
+
 def test_nothing_is_worth_nothing_and_what_cannot_be_less() -> None:
     jobs = [Job("a", sizes=(2, 8)), Job("b", work_s=1.0, held={"train-000": 2}, start_cost_s=9e3)]
     value = opened(snapshot([TRAIN], jobs)).value[0]

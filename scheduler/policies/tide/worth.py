@@ -22,7 +22,8 @@ RANK_POWER = 0.3
 LENGTH_POWER = 0.35
 #: Power of the time from submission to the end in the weight: who is slowed down most, most.
 AGE_POWER = 0.1
-#: A change of who runs is counted so many times: others have to change because of it.
+#: A change at a site is counted so many times: others there have to change because of it. A move to
+#: another site counts once: the GPUs that it leaves are others' gain.
 RIPPLE = 2.0
 #: What a start is taken to lose, at most, beside its share of the whole run.
 START_MOST = 0.3
@@ -70,10 +71,12 @@ def worth(market: Market, weight: Floats, horizon_s: float, rank: Ints) -> Float
     # were, who was stopped would at once be worth more than before, and two would take turns.
     most = np.where(market.home < 0, START_MOST, np.inf)
     value = np.empty_like(market.rate)
+    moves = (market.home >= 0) & (market.home != np.arange(len(market.sites))[:, None])
+    counts = np.where(moves, 1.0, RIPPLE)[:, :, None]
     for part in by_part(market.rate):
         takes_s, pause_s, own = market.takes_s[part], market.pause_s[part], value[part]
         within_s = np.minimum(horizon_s, takes_s)
-        lost = RIPPLE * pause_s
+        lost = counts[part] * pause_s
         lost /= np.maximum(within_s, 1e-9, out=within_s)
         np.minimum(lost, most[part[1], None], out=lost)
         whole_s = np.maximum(takes_s, 1e-9, out=within_s)
