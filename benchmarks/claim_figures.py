@@ -44,24 +44,24 @@ def deadlines_lost(*raws: Raw) -> str:
     return f"{max(lost, 0)} of {raws[0]['runs'][0]['deadlines']:,} at worst"
 
 
-def broken(raw: Raw) -> str:
-    by = {
-        name: sum(row["promises_broken"] for row in raw["runs"] if row["policy"] == name)
-        for name in ("tide", "elasticflow")
-    }
-    return f"{by['tide']}; `elasticflow` {by['elasticflow']:,}"
+def broken(peers: Raw, own: Raw) -> str:
+    theirs = [row for row in peers["runs"] if row["policy"] == "elasticflow"]
+    ours, elasticflow = (
+        sum(row["promises_broken"] for row in rows) for rows in (own["runs"], theirs)
+    )
+    return f"{ours}; `elasticflow` {elasticflow:,}"
 
 
-def closed(raw: Raw) -> str:
+def closed(peers: Raw, own: Raw) -> str:
     """Average the part of the gap to the bound that `tide` closes, where there is one."""
     parts = []
-    for one in (row for row in raw["runs"] if row["policy"] == "tide"):
+    for one in own["runs"]:
         same = {"trace": one["trace"], "nodes": one["nodes"]}
         best = max(
-            of(raw["runs"], policy=name, **same)["ratio"] for name in ("elasticflow", "edgeflow")
+            of(peers["runs"], policy=name, **same)["ratio"] for name in ("elasticflow", "edgeflow")
         )
-        if one["bound_with_start"] > best:
-            parts.append((one["ratio"] - best) / (one["bound_with_start"] - best))
+        if one["bound"] > best:
+            parts.append((one["ratio"] - best) / (one["bound"] - best))
     return f"{100 * sum(parts) / len(parts):.0f} % on average of {len(parts)} cases"
 
 
@@ -115,8 +115,8 @@ def source(raw: Raw) -> str:
     return f"{of(raw['sources'], sources=100_000)['next_us']} us"
 
 
-def storms(raw: Raw) -> str:
-    return f"{raw['broken']} of {raw['seeds']:,}"
+def storms(*raws: Raw) -> str:
+    return f"{sum(raw['broken'] for raw in raws)} of {sum(raw['seeds'] for raw in raws):,}"
 
 
 def gateway_kills(raw: Raw) -> str:
