@@ -60,7 +60,7 @@ def closed(peers: Raw, own: Raw) -> str:
         best = max(
             of(peers["runs"], policy=name, **same)["ratio"] for name in ("elasticflow", "edgeflow")
         )
-        if one["bound"] > best:
+        if (one["bound"] - best) * one["jobs"] > 0.5:  # figures of peers are rounded
             parts.append((one["ratio"] - best) / (one["bound"] - best))
     return f"{100 * sum(parts) / len(parts):.0f} % on average of {len(parts)} cases"
 

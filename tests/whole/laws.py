@@ -160,8 +160,14 @@ def _of_lost_gangs(
 def _strays(books: Books) -> set[bytes]:
     """Find dead letters that a loss explains: agents speak of what the scheduler knows no more.
 
-    One that was out of contact says what has waited before it can be asked what it is.
+    One that was out of contact says what has waited before it can be asked what it is; one that is
+    heard and cannot be asked goes on like that until it is known again, however long that takes.
     """
+    joined: dict[str, list[float]] = defaultdict(list)
+    for entry in (read_entry(record.value or b"") for record in books.journal):
+        for name, fields in entry.facts if books.losses else ():
+            if name == "NodeJoined":
+                joined[f"/agents/{fields['agent']}"].append(entry.at_s)
     stored: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for record in [*books.telemetry, *books.events] if books.losses else ():
         said = _said(record)
@@ -175,7 +181,9 @@ def _strays(books: Books) -> set[bytes]:
             continue
         for lost_s in books.losses:
             since = [at_s for said_s, at_s in stored[said.cause[0]] if said_s >= lost_s]
-            if lost_s <= record.time_s < min(since, default=float("inf")) + STRAY_S:
+            known_s = min((at_s for at_s in joined[said.cause[0]] if at_s >= lost_s), default=0.0)
+            until_s = max(min(since, default=float("inf")) + STRAY_S, known_s)
+            if lost_s <= record.time_s < until_s:
                 found.add(record.value or b"")
     return found
 

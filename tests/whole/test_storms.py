@@ -33,6 +33,14 @@ def test_who_was_out_of_contact_when_the_log_was_restored_may_say_what_nobody_kn
     assert run(Storm(1, 0.6, (cut, restored), (), places=(0, 3), bridges=1)).broken == []
 
 
+def test_who_is_heard_and_cannot_be_asked_may_go_on_saying_what_nobody_knows() -> None:
+    """What a bridge says to devices is lost for half an hour; what they say comes through."""
+    cut = Blow(752.8, "mqtt_cut", 52214, 0.7018)
+    restored = Blow(911.2, "log_restored", 57218, 0.857)
+    storm = Storm(621360, 0.7175, (cut, restored), (), places=(0, 1, 2, 3, 4), bridges=2)
+    assert run(replace(storm, tide_s=1351.0, lease_s=645.3, rest_s=574.7)).broken == []
+
+
 def test_a_forged_birth_takes_no_node_that_a_restored_log_does_not_know() -> None:
     """The operator's list says whose it is, though the log is from before its agent joined."""
     cut, restored = Blow(60.0, "agent_cut", 1, 0.5), Blow(120.0, "log_restored", 0, 1.0)
