@@ -53,16 +53,19 @@ def broken(peers: Raw, own: Raw) -> str:
 
 
 def closed(peers: Raw, own: Raw) -> str:
-    """Average the part of the gap to the bound that `tide` closes, where there is one."""
-    parts = []
+    """Average the part of the gap to both bounds that `tide` closes, where there is one."""
+    parts: dict[str, list[float]] = {"bound": [], "alone": []}
     for one in own["runs"]:
         same = {"trace": one["trace"], "nodes": one["nodes"]}
         best = max(
             of(peers["runs"], policy=name, **same)["ratio"] for name in ("elasticflow", "edgeflow")
         )
-        if (one["bound"] - best) * one["jobs"] > 0.5:  # figures of peers are rounded
-            parts.append((one["ratio"] - best) / (one["bound"] - best))
-    return f"{100 * sum(parts) / len(parts):.0f} % on average of {len(parts)} cases"
+        for bound, found in parts.items():
+            if (one[bound] - best) * one["jobs"] > 0.5:  # figures of peers are rounded
+                found.append((one["ratio"] - best) / (one[bound] - best))
+    count = len(parts["bound"])
+    together, alone = (f"{100 * sum(found) / len(found):.0f} %" for found in parts.values())
+    return f"{together} on average of {count} cases; {alone} of the gap to each job alone"
 
 
 def paid(*raws: Raw) -> str:
@@ -115,8 +118,8 @@ def source(raw: Raw) -> str:
     return f"{of(raw['sources'], sources=100_000)['next_us']} us"
 
 
-def storms(*raws: Raw) -> str:
-    return f"{sum(raw['broken'] for raw in raws)} of {sum(raw['seeds'] for raw in raws):,}"
+def storms(raw: Raw) -> str:
+    return f"{raw['broken']} of {raw['seeds']:,}"
 
 
 def gateway_kills(raw: Raw) -> str:

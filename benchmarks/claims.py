@@ -196,7 +196,7 @@ CLAIMS: tuple[Claim, ...] = (
         "deadlines.md",
         "part of the gap to the bound that `tide` closes",
         figures.closed,
-        "aim 50 %; the bound is what all jobs can have together; 47 % of the gap to each alone",
+        "aim 50 %; the bound is what all jobs can have together",
         _DEADLINES,
     ),
     Claim(

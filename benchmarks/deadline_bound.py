@@ -23,8 +23,7 @@ from simulator.physics.base import Cluster, Entry
 from simulator.physics.elasticflow import Overhead, overhead_in
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
-#: GPUs of a node.
-NODE = 8
+GPUS_PER_NODE = 8
 
 
 def needed(work: float, rates: Floats, left_s: float, overhead: Overhead) -> tuple[float, float]:
@@ -48,7 +47,7 @@ def needed(work: float, rates: Floats, left_s: float, overhead: Overhead) -> tup
             paid = min(paid, gpus * (start_s + work / rate))
         for then, faster in may:
             # On the same nodes if a node can hold the one's share and the other's.
-            near = max(gpus, then) <= NODE * min(gpus, then)
+            near = max(gpus, then) <= GPUS_PER_NODE * min(gpus, then)
             pause_s = same_s if near else overhead.full_s(then)
             both_s = left_s - start_s - pause_s
             if rate != faster and min(rate, faster) * both_s <= work <= max(rate, faster) * both_s:
@@ -104,7 +103,7 @@ def together(submit_s: Floats, deadline_s: Floats, need: Floats, gpus: int) -> f
 def bounds(jobs: Sequence[Entry], cluster: Cluster) -> tuple[float, float, float]:
     """Return the part of the jobs with deadlines that can be in time, at most.
 
-    Each alone and with a start that is free; each alone and with its start; all together.
+    Each alone if changes were free, each alone with its pauses, all together.
     """
     overhead, timed = overhead_in(cluster), [job for job in jobs if job.deadline_s < math.inf]
     large = np.array(SIZES) > cluster.gpus

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.deadline_bound import bounds
+from benchmarks.deadline_bound import GPUS_PER_NODE, bounds
 from benchmarks.provenance import provenance
 from benchmarks.public_data import DATA as PUBLIC
 from scheduler.policies.interface import Plan, Policy, Snapshot
@@ -46,7 +46,6 @@ TRACES = (
     "195job",
 )
 POLICIES = ("elasticflow", "edgeflow", "edf", "tide")
-GPUS_PER_NODE = 8
 DATA = PUBLIC / "elasticflow"
 
 

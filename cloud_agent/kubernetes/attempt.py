@@ -89,7 +89,7 @@ class _PodHistory:
     nodes: dict[int, str] = field(default_factory=dict)
     disrupted: dict[int, str] = field(default_factory=dict)
     #: Workers whose Pods were being deleted while they ran.
-    sent_away: set[int] = field(default_factory=set)
+    deleted: set[int] = field(default_factory=set)
 
     def note(self, pods: Iterable[PodSeen]) -> None:
         for pod in pods:
@@ -100,17 +100,17 @@ class _PodHistory:
             if pod.disrupted is not None:
                 self.disrupted.setdefault(pod.rank, pod.disrupted)
             if pod.leaves and not pod.is_over:
-                self.sent_away.add(pod.rank)
+                self.deleted.add(pod.rank)
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether somebody sent a worker away while it ran."""
-        return bool(self.sent_away or self.disrupted)
+        """Whether a worker was sent away while it ran."""
+        return bool(self.deleted or self.disrupted)
 
     def missing(self, pods: list[PodSeen]) -> int | None:
-        """Name a worker that was sent away, or whose Pod is gone and was never seen to end."""
+        """Name a worker whose Pod was deleted while it ran, or is gone without an end seen."""
         there = {pod.rank for pod in pods}
-        gone = self.sent_away | (self.nodes.keys() - there - self.ends.keys())
+        gone = self.deleted | (self.nodes.keys() - there - self.ends.keys())
         return min(gone, default=None)
 
     def failure(self) -> tuple[str, bool] | None:

@@ -39,7 +39,8 @@ class _ObjectCache(Generic[_T]):
     kind: str
     read: Callable[[Json], _T | None]
     known: dict[str, _T] = field(default_factory=dict)
-    heard: list[_T] = field(default_factory=list)
+    #: All that was shown since it was last asked for; None: nobody asks.
+    heard: list[_T] | None = None
     version: str | None = None
     away: str | None = "nothing was asked yet"
     wait_s: float = _WAIT_S
@@ -51,7 +52,7 @@ class Informer:
     def __init__(self, api: Api, selector: str) -> None:
         self._api, self._selector = api, selector
         self._jobs: _ObjectCache[JobSeen] = _ObjectCache("jobs", job_seen)
-        self._pods: _ObjectCache[PodSeen] = _ObjectCache("pods", pod_seen)
+        self._pods: _ObjectCache[PodSeen] = _ObjectCache("pods", pod_seen, heard=[])
         self._lock = threading.Lock()
         self._wake: Callable[[], None] = lambda: None
 
@@ -71,11 +72,9 @@ class Informer:
         if self.away is not None:
             return None
         with self._lock:
-            heard = tuple(self._pods.heard)
-            self._pods.heard.clear()
-            self._jobs.heard.clear()
+            heard, self._pods.heard = self._pods.heard or [], []
             jobs, pods = self._jobs.known.values(), self._pods.known.values()
-            return View(tuple(jobs), tuple(pods), heard)
+            return View(tuple(jobs), tuple(pods), tuple(heard))
 
     async def _keep(self, cache: _ObjectCache[_T]) -> None:
         while True:
@@ -116,7 +115,7 @@ class Informer:
 
     def _take(self, cache: _ObjectCache[_T], kind: str, said: Json) -> None:
         one, uid = cache.read(said), said["metadata"]["uid"]
-        if one is not None:
+        if one is not None and cache.heard is not None:
             cache.heard.append(one)
         if one is None or kind == "DELETED":
             cache.known.pop(uid, None)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from benchmarks.deadline_bound import NODE, SIZES, needed, together
+from benchmarks.deadline_bound import GPUS_PER_NODE, SIZES, needed, together
 from simulator.physics.base import Placement
 from simulator.physics.elasticflow import Overhead
 
@@ -51,7 +51,7 @@ def test_it_is_as_many_as_there_is_time_for() -> None:
 
 
 def _placed(gpus: int) -> Placement:
-    return tuple((node, min(NODE, gpus)) for node in range(max(1, gpus // NODE)))
+    return tuple((node, min(GPUS_PER_NODE, gpus)) for node in range(max(1, gpus // GPUS_PER_NODE)))
 
 
 @given(

@@ -164,8 +164,8 @@ def _strays(books: Books) -> set[bytes]:
     heard and cannot be asked goes on like that until it is known again, however long that takes.
     """
     joined: dict[str, list[float]] = defaultdict(list)
-    for entry in (read_entry(record.value or b"") for record in books.journal):
-        for name, fields in entry.facts if books.losses else ():
+    for entry in (read_entry(record.value or b"") for record in books.journal if books.losses):
+        for name, fields in entry.facts:
             if name == "NodeJoined":
                 joined[f"/agents/{fields['agent']}"].append(entry.at_s)
     stored: dict[str, list[tuple[float, float]]] = defaultdict(list)
