@@ -25,6 +25,8 @@ from simulator.workload import Workload
 
 #: What arrives within this time is decided in one tick: agents report at the same moments.
 GATHER_S = 1.0
+#: A demo need not outlive a loss of power, and its day of turns is over in half a minute.
+_OPTIONS = Options(durability="process_crash")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ def _agents(
                     gpu_memory_mib=pool.gpu_memory_mib,
                     speed_factor=pool.speed_factor,
                     transfer_mib_per_s=pool.transfer_mib_per_s,
-                    options=Options(),
+                    options=_OPTIONS,
                 )
                 demand = _demand(scenario.tides[name])
                 machine = simulated(demand, physics)
@@ -121,6 +123,7 @@ def _cluster(pool: PoolSpec) -> cloud.CloudAgentConfig:
         gpu_memory_mib=pool.gpu_memory_mib,
         speed_factor=pool.speed_factor,
         transfer_mib_per_s=pool.transfer_mib_per_s,
+        options=_OPTIONS,
     )
 
 

@@ -16,8 +16,8 @@ from runtime.spool import SpoolLimit
 
 
 def _edge_options() -> Options:
-    # Power fails more often at the edge, and disks are small: about a week of telemetry.
-    return Options(durability="power_loss", spool=SpoolLimit(20_000, 16 * 1024 * 1024))
+    # Disks are small at the edge: about a week of telemetry.
+    return Options(spool=SpoolLimit(20_000, 16 * 1024 * 1024))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ class Options:
 
     cell: str = "default"
     #: What the state file outlives.
-    durability: Durability = "process_crash"
+    durability: Durability = "power_loss"
     schedule: Schedule = field(default_factory=Schedule)
     limits: Limits = field(default_factory=Limits)
     #: How much may wait for the bus.

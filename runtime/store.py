@@ -54,7 +54,7 @@ class AgentStore:
 
     @classmethod
     def open(
-        cls, path: Path | str, durability: Durability = "process_crash", first_boot: int = 0
+        cls, path: Path | str, durability: Durability = "power_loss", first_boot: int = 0
     ) -> Self:
         """Open or create the file and begin a boot; `:memory:` keeps nothing.
 

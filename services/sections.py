@@ -271,7 +271,8 @@ class AgentSection(Section):
     speed_factor: Annotated[float, Field(gt=0.0, le=100.0)] | None = None
     #: Transfer rate of checkpoints, for the scheduler's plans and timeouts. Unset: 1000.
     transfer_mib_per_s: Annotated[float, Field(gt=0.0)] | None = None
-    #: What the stored state outlives.
+    #: What the stored state outlives. Unset: a loss of power. With `process_crash`, a command that
+    #: was carried out just before one may be carried out again.
     durability: Durability | None = None
     #: The scheduler's public keys by key id: base64 of 32 bytes, or the path of a PEM file.
     trusted_keys: dict[str, str] = Field(default_factory=dict)

@@ -1,11 +1,14 @@
 """The agent service on the memory bus, in simulated time."""
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import numpy as np
 import pytest
 
 from bus.contract import Message
@@ -24,6 +27,7 @@ from tests.gangs import start
 from tests.heard import FlakyBus, Timed
 from tests.patience import PATIENCE_S
 from tests.post import ordered
+from tests.whole.disks import Disk
 
 START_S = 1_000_000.0 - 1_000_000.0 % 60
 EXACT = Physics(rate_noise=0.0, failures_per_gpu_hour=0.0)
@@ -134,6 +138,28 @@ async def test_a_restart_reports_lost_gangs_and_remembers_commands(world: World)
     assert kinds == ["NodeBorn", "NodeBorn", "WorkerFailed", "CommandAcknowledged"]
     assert after[2].data.step == saved[-1] > 0
     assert after[3].data.outcome == "done"
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_loss_of_power_undoes_no_command(world: World, seed: int) -> None:
+    """Else a copy of the command, which a new leader may send, starts the gang again."""
+    disk, file = Disk(world.clock, np.random.default_rng(seed)), world.folder / "a.db"
+
+    async def lose_power() -> None:
+        for end in ("", "-wal"):  # when the agent ends in good order, all is synced
+            shutil.copyfile(f"{file}{end}", f"{file}{end}.kept")
+        disk.lose_power(Path(f"{file}-wal.kept"))
+
+    with patch("sqlite3.connect", disk.connect):
+        order = partial(world.order, "a", start(n1=[0]), "c1")
+        await world.during(world.cluster(), (10.0, order), (20.0, lose_power))
+    before = await world.envelopes()
+    shutil.move(f"{file}.kept", file)
+    shutil.move(f"{file}-wal.kept", f"{file}-wal")
+    await world.trains(30.0, 100.0, id="c1")
+    after = [type(e.data).__name__ for e in (await world.envelopes())[len(before) :]]
+    assert after.count("WorkerFailed") == 1, "what it ran is gone, and it knows that"
+    assert "WorkerStarted" not in after
 
 
 async def test_offline_the_agent_works_on_until_its_lease_ends(world: World) -> None:

@@ -65,13 +65,12 @@ def places() -> list[Place]:
             NodeSpec(node, pool, kind, count, "A100", 80_000, speed) for node, count in gpus.items()
         )
 
-    edge = Options(durability="power_loss", schedule=Schedule(retry_s=5.0, drain_s=2.0))
     return [
         Place("a-t0", specs("train", "training", {"t0": 4})),
         Place("a-t1", specs("train", "training", {"t1": 2, "t2": 2})),
         Place("a-infer", specs("infer", "inference", {"i0": 2, "i1": 4})),
-        Place("a-e0", specs("edge", "edge", {"a-e0": 2}, 0.5), edge),
-        Place("a-e1", specs("edge", "edge", {"a-e1": 2}, 0.5), edge),
+        Place("a-e0", specs("edge", "edge", {"a-e0": 2}, 0.5)),
+        Place("a-e1", specs("edge", "edge", {"a-e1": 2}, 0.5)),
     ]
 
 
