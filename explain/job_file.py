@@ -22,6 +22,9 @@ from schemas.values import MAX_MESSAGE_BYTES
 _AS_THEY_ARE = ("workdir", "code", "code_sha256", "outputs")
 #: Short ways to say what `JobSubmitted` and `Program` have under other names.
 _SHORT = ("sizes", "deadline", "command", "environment", *_AS_THEY_ARE)
+#: Fields whose numbers are texts.
+_TEXTS = {"job", "tenant", "model", "command", "argv", "environment", "env"}
+_NUMBERS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
 
 
 #: The most that a field of sizes takes.
@@ -185,6 +188,9 @@ class _Plain(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in _TEXTS:
+                _as_written(value)
         found = super().construct_mapping(node, deep)
         if len(found) != len(node.value):
             seen: set[object] = set()
@@ -203,6 +209,18 @@ class _Plain(yaml.SafeLoader):
                 None, None, "this number is too large", node.start_mark
             )
         return found
+
+
+def _as_written(node: yaml.Node) -> None:
+    """Make texts of the numbers in a node: 0123 is 83 to YAML, 12:30 is 750, and 3.10 is 3.1."""
+    if node.tag in _NUMBERS:
+        node.tag = "tag:yaml.org,2002:str"
+    elif isinstance(node, yaml.SequenceNode):
+        for child in node.value:
+            _as_written(child)
+    elif isinstance(node, yaml.MappingNode):
+        for _, child in node.value:
+            _as_written(child)
 
 
 _Plain.add_constructor("tag:yaml.org,2002:int", _Plain.construct_yaml_int)

@@ -66,6 +66,24 @@ def test_a_line_for_the_shell_and_json_in_short(tidegate: Run, log: Path, tmp_pa
     assert (other.gpus_min, other.gpus_max) == (2, 3)
 
 
+def test_a_number_that_is_a_text_stays_as_it_is_written(
+    tidegate: Run, log: Path, tmp_path: Path
+) -> None:
+    text = """
+job: 007
+command: [python3, train.py, --at, 12:30:00, --rate, 1.0e-3, --run, 0123]
+environment: {VERSION: 3.10, BIG: 1_000}
+total_steps: 1_000
+samples_per_step: 1.50
+"""
+    ran = tidegate.does("submit", written(tmp_path, text), "--log", log)
+    (job,) = jobs(log)
+    assert (ran.out, job.total_steps, job.samples_per_step) == ("007\n", 1000, 1.5)
+    assert job.program is not None
+    assert job.program.argv[3::2] == ["12:30:00", "1.0e-3", "0123"]
+    assert job.program.env == {"VERSION": "3.10", "BIG": "1_000"}
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -83,6 +101,7 @@ def test_a_line_for_the_shell_and_json_in_short(tidegate: Run, log: Path, tmp_pa
         ("command: [a]\ndeadline: soon", "deadline: 'soon' is no length of time"),
         ("comand: [a]", "'comand' is no field of a job; did you mean command?"),
         ("- command", "holds no fields of a job"),
+        ("? [command]\n: [a]", "line 1, column 3: found unhashable key"),
         ("command: !!python/object/apply:os.system [a]", "line 1, column 10: *aliases and !tags"),
         ("command: &it [a]\nenvironment: *it", "line 2, column 14: *aliases and !tags are not"),
         (f"priority: {'0x' + 'f' * 5000}", "line 1, column 11: this number is too large"),
