@@ -55,6 +55,11 @@ def file_or_command(words: list[str]) -> tuple[str | None, list[str]]:
         )
     if len(words) == 1 and any(map(str.isspace, words[0])) and not _is_file(words[0]):
         fail(f"{words[0]!r} is one word, and no shell reads it: write -- sh -c {words[0]!r}")
+    if len(words) == 1 and _is_folder(words[0]):
+        fail(
+            f"{words[0]}: is a folder; name a job's file in it. If it is a command, write: "
+            f"-- env {words[0]}"
+        )
     if len(words) == 1 and _looks_like_json(Path(words[0])):
         fail(
             f"{words[0]}: looks like the file of a job, but those end in .json or .yaml; "
@@ -98,6 +103,13 @@ def hints(submission: JobSubmitted, nodes: Sequence[NodeRow]) -> Iterator[str]:
 def _is_file(word: str) -> bool:
     try:
         return Path(word).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _is_folder(word: str) -> bool:
+    try:
+        return Path(word).is_dir()
     except (OSError, ValueError):
         return False
 

@@ -101,7 +101,8 @@ def jobs(
     counts = at.overview().it.jobs
     finished = sum(counts.get(one.value, 0) for one in TERMINAL)
     if state is None and not every and finished:
-        shown.append(Text(f"{finished} finished jobs are not shown; --all shows them.", "dim"))
+        which = "1 finished job is" if finished == 1 else f"{finished} finished jobs are"
+        shown.append(Text(f"{which} not shown; --all shows them.", "dim"))
     return Found(replace(seen.it, jobs=listed), shown, seen.age)
 
 

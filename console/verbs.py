@@ -128,7 +128,7 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as closed:  # what typer makes of a closed pipe
         raise BrokenPipeError from closed
     except WRONG_USAGE as error:
-        _explain(error)
+        _explain(error, named)
         return 2
     except KeyboardInterrupt:
         return _stopped()
@@ -146,14 +146,17 @@ def _stopped() -> int:
     return 2
 
 
-def _explain(error: Any) -> None:
+def _explain(error: Any, asked: Sequence[str]) -> None:
     """Say what is wrong with the usage; without any argument, show the help."""
     if type(error).__name__ == "NoArgsIsHelpError":
         typer.echo(error.format_message())
         return
     context = getattr(error, "ctx", None)
-    path = "tidegate" if context is None else context.command_path
+    # An option without its value does not say whose it is.
+    path = " ".join(("tidegate", *asked)) if context is None else context.command_path
     message = " ".join(error.format_message().split()).rstrip(".")
+    if message == "Option '--json' requires an argument":
+        message += ": - is standard output, anything else a file"
     # A message may end with a question, such as "Did you mean 'history'?".
     said = f"{message}{_log_hint(message, context)}{_policy_hint(message, path)}"
     say(f"{said}{'' if said.endswith('?') else '.'} See `{path} --help`.")

@@ -295,8 +295,13 @@ def test_a_file_that_is_named_badly_is_not_taken_for_a_command(
     assert why.startswith(f"{path}: looks like the file of a job, but those end in .json or .yaml;")
     assert log.read_bytes() == before
     # What the sentence says for a command does work; so do other commands of one word.
-    for words in (("env", path), (tmp_path / "train.sh",), (tmp_path,)):
+    for words in (("env", path), (tmp_path / "train.sh",), ("env", tmp_path)):
         assert tidegate("submit", "--log", log, "--", *words).code == 0
+
+
+def test_a_folder_is_no_command(tidegate: Run, log: Path, tmp_path: Path) -> None:
+    why = tidegate.refuses("submit", tmp_path, "--log", log)
+    assert why.startswith(f"{tmp_path}: is a folder; name a job's file in it.")
 
 
 def test_where_only_events_are_taken_the_reason_goes_with_a_cancellation(

@@ -54,7 +54,8 @@ def test_version(tidegate: Run) -> None:
         (("nonsense",), "No such command 'nonsense'"),
         (("jobs", "--colour"), "No such option"),
         (("why",), "Missing argument"),
-        (("jobs", "--log"), "requires an argument"),
+        (("jobs", "--log"), "requires an argument. See `tidegate jobs --help`."),
+        (("jobs", "--json"), "requires an argument: - is standard output, anything else a file."),
         (("jobs", "kafka:"), "the log is named by --log kafka:. See"),
         (("why", "mine", "run.db"), "the log is named by --log run.db. See"),
         (
