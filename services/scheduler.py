@@ -75,9 +75,11 @@ class SchedulerRole:
             await self._group.run(lambda cell: self._cells[cell].new_term())
             return
         (cell,) = self._cells.values()
+        opened = False
         while not self._stopping:
             try:
                 self._term = cell.new_term()
+                opened = True
                 await self._term.run()
             except Fenced:
                 # The later one leads; taking the cell back would only repeat the takeover.
@@ -86,6 +88,8 @@ class SchedulerRole:
                     "may run"
                 ) from None
             except BusError:
+                if not opened:  # a wrong path, or no log of ours: waiting would not say so
+                    raise
                 await asyncio.sleep(RETRY_S)
 
     def stop(self) -> None:

@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from bus.contract import BusError, Message, Unreadable
 from bus.memory import MemoryBus
 from scheduler.service_config import ServiceConfig
 from schemas.topics import EVENTS, JOURNAL, TELEMETRY
-from services import probe, process, refusals
+from services import probe, process, refusals, scheduler
 from services.cell_leadership import CellLeadership
+from services.config import load
 from services.logs import configure
 from services.metrics import Sample
 from services.probe import BusProbe
@@ -183,3 +185,17 @@ async def test_a_scheduler_that_cannot_read_a_cell_says_so_once(
         with pytest.raises(Unreadable):
             await cell.new_term().run()
     assert capsys.readouterr().err.count("cannot lead; the cell is left to a scheduler") == 1
+
+
+def test_a_scheduler_whose_file_cannot_be_opened_ends_and_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "foreign.db").write_text("nothing of ours" * 100)
+    for name, why in (
+        ("missing/bus.db", "the folder"),
+        ("foreign.db", "is not a Tidegate log"),
+    ):
+        config = load(None, (f"bus=sqlite:{tmp_path / name}", "http.port=off"))
+        assert scheduler.main(config) == 1
+        (error,) = (line["error"] for line in lines(capsys) if line["event"] == "cannot go on")
+        assert why in error
