@@ -35,23 +35,25 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     def at(moment_s: float) -> str:
         return day_clock(moment_s, origin_s)
 
-    since_s = document["since_s"]
+    since_s, ended = document["since_s"], document["ended"]
     state = str(document["state"]).upper()
-    yield f"{document['job']}: {state} for {duration(now_s - since_s)}, since {at(since_s)}"
+    how = f"{state} for {duration(now_s - since_s)}, since {at(since_s)}"
+    yield f"{document['job']}: {' '.join(ended) if ended else how}"
     spec = document["spec"]
     known = [str(spec[name]) for name in ("tenant", "model") if spec.get(name)]
     if known:
         yield "  " + " · ".join(known)
     if document["gpus"]:
         nodes = ", ".join(sorted(document["allocation"]))
-        yield f"  {document['gpus']} GPUs of {document['pool']}: {nodes}"
+        unit = "GPU" if document["gpus"] == 1 else "GPUs"
+        yield f"  {document['gpus']} {unit} of {document['pool']}: {nodes}"
     if document["step"] is not None:
         yield f"  at step {document['step']}"
-    if document["ends_s"] is not None:
+    if document["ends_s"] is not None and not ended:
         yield f"  expected to end at {at(document['ends_s'])}"
     if document["failure"]:
         yield from ("", "Why", f"  Failed for good: {document['failure']}")
-    elif document["because"] is not None:
+    elif document["because"] is not None and not ended:
         because = document["because"]
         told = f"{because['sentence'].rstrip('.')}.  {because['rule']}, {at(because['at_s'])}"
         yield from ("", "Why", f"  {told}")
@@ -59,6 +61,8 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"  who has what it wants: {', '.join(because['lost_to'])}"
     if document["asked"]:
         yield from ("", "What people asked for", *(f"  {one}" for one in document["asked"]))
+    if document["output"] is not None:
+        yield from ("", "Where its output is", f"  tidegate logs {document['job']} prints it")
     yield from ("", "History")
     for line in document["history"][-_LINES_MOST:]:
         yield f"  {wording.second(line['at_s'])}  {line['what']}  {line['detail']}".rstrip()

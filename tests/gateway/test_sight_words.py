@@ -55,6 +55,11 @@ async def test_what_anothers_program_said_as_it_failed_is_its_tenants(
     async with serving(log, authority=owner) as served:
         for path in ("jobs", "jobs/zeta-secret-run", *words, "jobs/zeta-secret-run/why"):
             assert error in (await served.raw(path)).text, path
+        words_of = (await served.get("jobs/zeta-secret-run/why", text=400))["text"]
+        first, *others = words_of.splitlines()
+        assert first.startswith("zeta-secret-run: Failed at ")
+        assert "  tidegate logs zeta-secret-run prints it" in others
+        assert "expected to end" not in words_of
 
 
 async def test_no_guess_that_is_written_down_is_answered(tmp_path: Path, serving: Serving) -> None:
