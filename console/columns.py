@@ -12,7 +12,8 @@ _GAP = 2
 #: A column that takes what is left is of use from this width on.
 _LEAST = 12
 
-#: By name, what `Table.add_column` is to be told of it; the first column is never cut.
+#: By name, what `Table.add_column` is to be told of it; the first column is never cut: names that
+#: are longer than half a line go on in the next one, so that one of them hides nothing of others.
 Columns = Mapping[str, Mapping[str, Any]]
 LEFT: Mapping[str, Any] = {"no_wrap": True}
 RIGHT: Mapping[str, Any] = {"no_wrap": True, "justify": "right"}
@@ -36,6 +37,11 @@ def fitted(
     for name, told in columns.items():
         if "ratio" in told:
             needs[name] = min(needs[name], _LEAST)
+    first: dict[str, Any] = {"min_width": needs[names[0]]}
+    half = max(_LEAST, console.width // 2)
+    if needs[names[0]] > half:
+        first = {"min_width": half, "max_width": half, "no_wrap": False, "overflow": "fold"}
+        needs[names[0]] = half
     kept = list(names)
     for name in drop:
         if sum(needs[one] + _GAP for one in kept) <= console.width + _GAP:
@@ -51,8 +57,7 @@ def fitted(
         expand=True,
     )
     for index, name in enumerate(kept):
-        least = needs[name] if index == 0 else None
-        table.add_column(name, min_width=least, **columns[name])
+        table.add_column(name, **{**columns[name], **(first if index == 0 else {})})
     for row in rows:
         table.add_row(*(row[names.index(name)] for name in kept))
     return table

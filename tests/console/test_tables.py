@@ -1,14 +1,31 @@
 """`tidegate jobs`, `nodes`, `loans`."""
 
+import io
 import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.text import Text
 
+from console.columns import LEFT, REST, fitted
 from console.reading import read_log
 from scheduler.policies.interface import Reason
 from tests.console.conftest import Run
 from tests.console.stories import Teller, node
+
+
+def test_a_long_name_hides_no_columns_and_is_whole() -> None:
+    names = ("n" * 128, "short")
+    rows = [(Text(name), Text("running"), Text("worth its price")) for name in names]
+    written = io.StringIO()
+    console = Console(width=80, file=written)
+    columns = {"job": LEFT, "state": LEFT, "why": REST}
+    console.print(fitted(Text("Jobs"), columns, rows, ("state", "why"), console))
+    _, head, *lines = (line.split() for line in written.getvalue().splitlines())
+    assert head == ["job", "state", "why"]
+    assert "".join(line[0] for line in lines[:-1]) == names[0]
+    assert lines[-1] == ["short", "running", "worth", "its", "price"]
 
 
 def test_jobs_lists_the_unfinished_and_counts_the_rest(tidegate: Run, log: Path) -> None:
