@@ -1,6 +1,7 @@
 """The gateway that a context names, as verbs ask it: `tidegate_client` asks, the words are ours."""
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -182,7 +183,7 @@ class GatewaySource:
             except Refused as error:
                 field = error.parameter or ""
                 said = _refusal(error).removeprefix("The scheduler refused it: ")
-                return Tried(field, said.removeprefix(f"{field}: "), document=where)
+                return Tried(field, said.removeprefix(f"{_short(field)}: "), document=where)
         return Tried(document=where)
 
     def wire(self, job: str) -> "GatewayWire":
@@ -247,7 +248,7 @@ def _end(context: str, error: Exception) -> NoReturn:
     # A context that is not there names itself.
     said = str(error).rstrip(".").removeprefix(f"{context}: ")
     if isinstance(error, Refused):
-        fail(f"{_refusal(error).replace(': args.', ': ', 1)}.", code=1)
+        fail(f"{_refusal(error)}.", code=1)
     if isinstance(error, NotKnown):
         fail(
             f"{context}: {said}. Sign in by `tidegate context login {context}`, or put a token "
@@ -255,7 +256,7 @@ def _end(context: str, error: Exception) -> NoReturn:
             "$TIDEGATE_TOKEN."
         )
     if isinstance(error, NotAllowed):
-        fail(f"{context}: {said}. Ask somebody who may, or sign in as such.", code=1)
+        fail(f"{context}: {_short(said)}. Ask somebody who may, or sign in as such.", code=1)
     if isinstance(error, NoGateway):
         fail(
             f"{context}: {said}. `tidegate context list` has the address of each context; "
@@ -275,8 +276,14 @@ def _sent(wish: Wish) -> dict[str, Any]:
 
 def _refusal(error: Exception) -> str:
     """Say why a scheduler refused; the rest of what the gateway says is for programs with keys."""
-    said = str(error).rstrip(".").partition(". Nothing was done")[0]
-    return f"{said[0].upper()}{said[1:]}"
+    said = _short(str(error).rstrip(".").partition(". Nothing was done")[0])
+    # A field that it begins with stays as it is spelt.
+    return said if said.partition(" ")[0].endswith(":") else f"{said[0].upper()}{said[1:]}"
+
+
+def _short(said: str) -> str:
+    """Name a field as it is in a job's file, not as it is in a request."""
+    return re.sub(r"(^|: )args\.(spec\.)?", r"\1", said, count=1)
 
 
 def _read(kind: Any, raw: Any) -> Any:

@@ -102,7 +102,8 @@ def show(wish: Wish, tried: Tried, json_path: str | None) -> None:
             json_path,
         )
     if tried.refused_because:
-        where = f"{tried.field.removeprefix('args.')}: " if tried.field else ""
+        field = tried.field.removeprefix("args.").removeprefix("spec.")
+        where = f"{field}: " if field else ""
         fail(f"Dry run: a scheduler would refuse it: {where}{tried.refused_because}.", code=1)
 
 

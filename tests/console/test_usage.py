@@ -10,11 +10,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import typer
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from console.at_gateway import told
 from console.main import main
 from console.verbs import make_app
 from tests.console.conftest import Run
+from tidegate_client import NotAllowed, Problem, Refused
 
 READERS = ("jobs", "nodes", "loans")
 
@@ -248,3 +251,24 @@ def test_linear_algebra_starts_no_threads() -> None:
         [sys.executable, "-c", look], env=own, capture_output=True, check=True, text=True
     )
     assert ran.stdout.splitlines()[-1] == "1"
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "shown"),
+    [
+        (Refused, "args.spec.job: is taken. Nothing was done", "job: is taken."),
+        (
+            Refused,
+            "the scheduler refused it: args.gpus: is 9",
+            "The scheduler refused it: gpus: is",
+        ),
+        (NotAllowed, "args.spec.tenant: is speech", "ci: tenant: is speech. Ask somebody"),
+    ],
+)
+def test_a_field_that_a_gateway_refuses_is_named_as_a_file_has_it(
+    kind: type[Problem], said: str, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit) as ended, told("ci"):
+        raise kind(409, said, None, None)
+    assert ended.value.exit_code == 1
+    assert capsys.readouterr().err.startswith(shown)
