@@ -7,6 +7,7 @@ in which an answer is printed, and what is said if a gateway does not answer.
 
 import contextlib
 import inspect
+import io
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.text import Text
 
 from console import dry_run as dry
 from console.at_gateway import GatewaySource
@@ -101,17 +103,25 @@ def watches(verb: Callable[..., Found]) -> Callable[..., None]:
 
 
 def watch(look: Callable[[], Found], every_s: float) -> Found:
-    """Show what is found until somebody stops it; give what was found last."""
-    found = look()
-    with contextlib.suppress(KeyboardInterrupt):
-        try:
-            with Live(console=out(), screen=True, auto_refresh=False) as screen:
-                while True:
-                    screen.update(Group(*found.shown), refresh=True)
-                    time.sleep(every_s)
-                    found = look()
-        except typer.Exit:
-            return look()  # what was said is gone with the screen: it is said again
+    """Show what is found until somebody stops it; give what was found last.
+
+    Raises:
+        typer.Exit: The first look finds nothing. Later ones say so on the screen, and go on.
+    """
+    found, wrong = look(), ""
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        Live(console=out(), screen=True, auto_refresh=False) as screen,
+    ):
+        while True:
+            said = [Text(wrong.strip(), "red")] if wrong else []
+            screen.update(Group(*said, *found.shown), refresh=True)
+            time.sleep(every_s)
+            with contextlib.redirect_stderr(io.StringIO()) as heard:
+                try:
+                    found, wrong = look(), ""
+                except typer.Exit:  # a gateway that starts anew, say: what was found stands
+                    wrong = heard.getvalue()
     return found
 
 

@@ -1,13 +1,16 @@
 """`tidegate top`: what it says of a cell at once, and how it goes on and ends."""
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import typer
+from rich.console import Console
 from rich.text import Text
 
 from console.forms import Found, watch
+from console.output import fail
 from tests.console.conftest import Run
 
 
@@ -45,15 +48,15 @@ def test_its_document_is_what_the_other_verbs_say(tidegate: Run, log: Path) -> N
 
 
 class Looks:
-    """What is found, until somebody stops it, or until nothing can be found any more."""
+    """What is found, until somebody stops it; some looks fail."""
 
-    def __init__(self, fails_at: int | None = None) -> None:
-        self.count, self._fails_at = 0, fails_at
+    def __init__(self, *fails: int) -> None:
+        self.count, self._fails = 0, fails
 
     def __call__(self) -> Found:
         self.count += 1
-        if self._fails_at is not None and self.count >= self._fails_at:
-            raise typer.Exit(2)
+        if self.count in self._fails:
+            fail("no gateway answers")
         return Found({}, [Text(f"look {self.count}")])
 
 
@@ -75,10 +78,16 @@ def test_it_looks_again_until_it_is_stopped(monkeypatch: pytest.MonkeyPatch) -> 
     assert looks.count == 3
 
 
-def test_what_goes_wrong_is_said_where_it_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A screen of its own is gone with what was printed on it: so it is said once more."""
-    monkeypatch.setattr("time.sleep", stopping(9))
-    looks = Looks(fails_at=3)
-    with pytest.raises(typer.Exit):
-        watch(looks, 5.0)
+def test_a_look_that_fails_is_told_of_and_the_next_one_is_tried(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("time.sleep", stopping(4))
+    screen = io.StringIO()
+    monkeypatch.setattr("console.forms.out", lambda: Console(file=screen, force_terminal=True))
+    looks = Looks(2, 3)
+    watch(looks, 5.0)
     assert looks.count == 4
+    assert screen.getvalue().count("no gateway answers") == 2
+    assert capsys.readouterr().err == ""
+    with pytest.raises(typer.Exit):
+        watch(Looks(1), 5.0)
