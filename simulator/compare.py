@@ -9,6 +9,7 @@ size, here the size that the job asks for, as a baseline is understood in the li
 
 import math
 import os
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -246,7 +247,12 @@ def _blame(line: str, failed: PolicyError) -> str:
         return f"policy {line} needs {error.name}; install `tidegate[sim]`."
     name, *options = split(line, ":")
     if error is None or not options:
-        return f"policy {line} cannot go on: {failed}; please report this."
+        frames = traceback.extract_tb(None if error is None else error.__traceback__)
+        where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+        return (
+            f"policy {line} cannot go on: {failed}{where}; please report this, unless the policy "
+            "is yours."
+        )
     return (
         f"policy {name} cannot decide with {', '.join(options)}: "
         f"{type(error).__name__}: {error}; leave it out, or give it another value."

@@ -347,8 +347,9 @@ def test_options_that_a_policy_cannot_decide_with_are_named(
         "policy brittle cannot decide with slot_s=7: ZeroDivisionError: float division by zero; "
         "leave it out, or give it another value.\n"
     )
-    # Without options it is a bug of the policy.
-    with pytest.raises(RunError, match=r"policy brittle cannot go on: .* at 0 s: ZeroD") as failed:
+    # Without options it is a bug of the policy, and told with its place.
+    where = r"policy brittle cannot go on: .* at 0 s: ZeroD.*test_simulate\.py, line \d+\); please"
+    with pytest.raises(RunError, match=where) as failed:
         run_case(Case("brittle", str(trace), "simple"))
     assert isinstance(failed.value.__cause__, ZeroDivisionError)
 
