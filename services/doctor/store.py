@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from urllib.parse import urlsplit
 
 from runtime.checkpoints.errors import CheckpointError
@@ -25,14 +26,14 @@ def check(context: CheckContext) -> Iterator[Finding]:
             yield _report.warning(
                 f"agent.workers.checkpoints: there is no folder {folder} yet; the first checkpoint "
                 f"makes it, on {_kind(folder.parent)}",
-                f"if it is another machine's, mount it first (findmnt {folder.parent}); else there "
-                "is nothing to do",
+                f"if it is another machine's, mount it first (findmnt {_word(folder.parent)}); else "
+                "there is nothing to do",
             )
             return
         yield _report.problem(
             f"agent.workers.checkpoints: there is no folder {folder}",
-            f"mount it if it is another machine's (findmnt {existing(folder)}), or make it: mkdir "
-            f"-p {folder}, and let the agent's user own it",
+            f"mount it if it is another machine's (findmnt {_word(existing(folder))}), or make it: "
+            f"mkdir -p {_word(folder)}, and let the agent's user own it",
         )
         return
     try:
@@ -49,6 +50,11 @@ def check(context: CheckContext) -> Iterator[Finding]:
     yield _report.ok(f"{where}: wrote, read and deleted an object{more}")
     if written_s is not None and not alone:
         yield clock.against("the checkpoint store", context.clock.now_s() - written_s)
+
+
+def _word(path: Path) -> str:
+    """Write a path as the shell takes it."""
+    return quote(str(path))
 
 
 def _folder(url: str) -> Path | None:

@@ -103,6 +103,9 @@ def test_other_roles_have_no_agent_and_speak_to_kafka(
 
 
 def test_a_store_that_can_be_made_is_said_to_be_made_and_is(ward: Ward) -> None:
+    ward.settings["agent.workers.checkpoints"] = f"file://{ward.folder}/a room/absent"
+    (ward.folder / "a room").mkdir()
+    assert f"(findmnt '{ward.folder}/a room')" in ward.only(store.check).fix
     url = f"file://{ward.folder}/absent"
     ward.settings["agent.workers.checkpoints"] = url
     found = ward.only(store.check)
