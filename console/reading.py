@@ -88,6 +88,8 @@ def located(log: str) -> str:
     if is_kafka(log):
         return resolved(log)
     path = Path(log)
+    if log.startswith("sqlite:") and not path.exists():
+        fail(f"--log: leave out sqlite:, which `bus` of a service has: {log[7:]}")
     if path.is_dir():
         fail(f"--log: {path} is a folder; name a log file in it.")
     if not path.exists():

@@ -70,6 +70,7 @@ def test_version(tidegate: Run) -> None:
         (("policy", "sett"), "Did you mean 'set'?"),
         (("submit", "--steps", "many"), "--steps"),
         (("jobs", "--log", "none.db"), "none.db does not exist"),
+        (("jobs", "--log", "sqlite:none.db"), "--log: leave out sqlite:, which `bus` of a service"),
         (("jobs", "--log", "."), ". is a folder"),
         (("jobs", "--log", "run.jsonl.zst"), "does not exist"),
     ],
