@@ -26,8 +26,8 @@ def check(context: CheckContext) -> Iterator[Finding]:
             yield _report.warning(
                 f"agent.workers.checkpoints: there is no folder {folder} yet; the first checkpoint "
                 f"makes it, on {_kind(folder.parent)}",
-                f"if it is another machine's, mount it first (findmnt {_word(folder.parent)}); else "
-                "there is nothing to do",
+                f"if it is another machine's, mount it first (findmnt {_word(folder.parent)}); "
+                "else there is nothing to do",
             )
             return
         yield _report.problem(
