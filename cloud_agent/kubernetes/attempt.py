@@ -229,7 +229,9 @@ class Attempt(ClusterAttempt):
         # Workers that somebody else sends away exit with 0, too, and then their Job is complete.
         is_disturbed = self._history.is_disturbed or (job is not None and job.leaves)
         is_ours = record.cause is None and (is_unwanted or not is_disturbed)
-        if job is not None and job.complete and is_ours:
+        # Pods are watched apart from Jobs: that they were sent away may not be shown yet.
+        is_behind = any(not pod.is_over for pod in pods if pod.owner)
+        if job is not None and job.complete and is_ours and not is_behind:
             self._note_start(now_s, is_running=False)
             self._end(record, Outcome(True))
         elif job is None and not pods:

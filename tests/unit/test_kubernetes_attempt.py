@@ -140,6 +140,18 @@ def test_a_pod_that_is_cleared_away_after_its_end_is_nothing_to_worry_about(tmp_
     assert stand.attempt.ended.is_success
 
 
+def test_a_job_is_not_complete_before_its_pods_are_seen_to_have_ended(tmp_path: Path) -> None:
+    """What is shown of Pods may lag behind: that they were sent away is to be heard first."""
+    stand = Stand(tmp_path)
+    stand.shows(POD)
+    stand.shows(POD, complete=True)
+    assert stand.attempt.ended is None
+    stand.attempt.hear([replace(POD, leaves=True), replace(ENDED, leaves=True)])
+    stand.shows(complete=True)
+    words = "somebody other than the agent deleted the Pod of worker 0"
+    assert stand.is_gone() == (False, words)
+
+
 def test_a_job_says_when_it_began_and_how_long_it_may_run() -> None:
     notes = {"tidegate.io/job": "j", "tidegate.io/epoch": "1"}
     said: Json = {
