@@ -93,10 +93,12 @@ class _PodHistory:
 
     def note(self, pods: Iterable[PodSeen]) -> None:
         for pod in pods:
+            if pod.rank in self.ends:
+                continue  # what becomes of a Pod after its worker's end undoes nothing
             if pod.node is not None:
                 self.nodes[pod.rank] = pod.node
             if pod.end is not None:
-                self.ends.setdefault(pod.rank, pod.end)
+                self.ends[pod.rank] = pod.end
             if pod.disrupted is not None:
                 self.disrupted.setdefault(pod.rank, pod.disrupted)
             if pod.leaves and not pod.is_over:
@@ -307,9 +309,10 @@ class Attempt(ClusterAttempt):
                 self._context.api.change_pod(pod.name, placed(self._nodes[pod.rank]))
 
     def _has_begun(self, record: Record, pods: list[PodSeen], now_s: float) -> bool:
-        """Whether all Pods run; after a limit the run has failed."""
+        """Whether all Pods run, or have run; after a limit the run has failed."""
         waits, limit_s = self._waits, self._context.options.pending_timeout_s
-        if len([pod for pod in pods if pod.phase != "Pending"]) == len(self._nodes):
+        begun = {pod.rank for pod in pods if pod.phase != "Pending"} | self._history.ends.keys()
+        if len(begun) == len(self._nodes):
             return True
         waits.to_run_s = now_s if waits.to_run_s is None else waits.to_run_s
         obstacles = [pod.waits_for for pod in pods if pod.waits_for is not None and not pod.gated]

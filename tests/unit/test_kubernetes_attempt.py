@@ -12,6 +12,7 @@ from cloud_agent.kubernetes.informer import View
 from cloud_agent.kubernetes.objects import End, JobSeen, PodSeen, job_seen
 from cloud_agent.options import KubernetesOptions
 from runtime.checkpoints.store import CheckpointStore
+from runtime.core import Placement
 from schemas.programs import Program
 
 NOW_S = 1_700_000_000.0
@@ -49,22 +50,24 @@ class Notes:
 class Stand:
     """A run, what the API shows of it, and the agent's lease."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, places: Placement = PLACES) -> None:
         self.notes, self.view, self.lease_s = Notes(), View((), ()), NOW_S + 900.0
         store = CheckpointStore(f"file://{folder}/store")
         options = KubernetesOptions(root=folder, store=store, agent="a", volume={})
         api = cast(Api, self.notes)
         context = RunContext(api, lambda: self.view, options, lambda: self.lease_s)
         run = folder / "runs" / "j" / "1"
-        started = StartedRun(1, PLACES, 0, None)
+        started = StartedRun(1, places, 0, None)
         self.attempt = Attempt(context, Work("j", Program(argv=["true"]), started, run))
         self.attempt.advance(NOW_S, None)
 
-    def shows(self, *pods: PodSeen, complete: bool = False, **more: Any) -> None:
+    def shows(
+        self, *pods: PodSeen, complete: bool = False, after_s: float = 0.0, **more: Any
+    ) -> None:
         """Let the API show the Job so, and take a turn."""
         seen = JobSeen("n", "u", "j", 1, False, False, complete, False, **more)
         self.view = View((seen,), pods)
-        self.attempt.advance(NOW_S, None)
+        self.attempt.advance(NOW_S + after_s, None)
 
     def is_gone(self) -> tuple[bool, str]:
         """Let nothing be left of it; tell how it ended."""
@@ -150,6 +153,27 @@ def test_a_job_is_not_complete_before_its_pods_are_seen_to_have_ended(tmp_path: 
     stand.shows(complete=True)
     words = "somebody other than the agent deleted the Pod of worker 0"
     assert stand.is_gone() == (False, words)
+
+
+def test_what_becomes_of_a_pod_after_its_worker_has_ended_undoes_nothing(tmp_path: Path) -> None:
+    """Who empties a node sends away what is left of Pods there, too."""
+    stand = Stand(tmp_path)
+    stand.shows(POD)
+    stand.attempt.hear([ENDED, replace(ENDED, leaves=True, disrupted="EvictionByEvictionAPI: ")])
+    stand.shows(complete=True)
+    assert stand.attempt.ended is not None
+    assert stand.attempt.ended.is_success
+
+
+def test_a_gang_goes_on_when_the_pod_of_a_worker_that_ended_is_cleared_away(tmp_path: Path) -> None:
+    stand = Stand(tmp_path, {"n1": (0,), "n2": (0,)})
+    other = replace(POD, name="q", uid="q", rank=1, node="n2")
+    stand.shows(replace(POD, phase="Pending"), other)
+    stand.shows(replace(POD, phase="Pending"), other)
+    stand.shows(ENDED, other, after_s=100.0)
+    stand.shows(other, after_s=10_000.0)
+    stand.shows(other, after_s=10_001.0)
+    assert stand.notes.deleted == []
 
 
 def test_a_job_says_when_it_began_and_how_long_it_may_run() -> None:
