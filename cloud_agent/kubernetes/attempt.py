@@ -254,7 +254,8 @@ class Attempt(ClusterAttempt):
         return [
             one
             for one in pods
-            if one.owner == self.uid or (not one.owner and (one.job, one.epoch) == self.run)
+            if one.rank < len(self._nodes)
+            and (one.owner == self.uid or (not one.owner and (one.job, one.epoch) == self.run))
         ]
 
     def _find_cause(self, record: Record, job: JobSeen | None, pods: list[PodSeen]) -> bool:

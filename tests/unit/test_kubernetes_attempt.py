@@ -34,6 +34,9 @@ class Notes:
     def change_job(self, name: str, changes: Json) -> None:
         self.changes.append(changes["spec"])
 
+    def change_pod(self, name: str, changes: Json) -> None:
+        self.changes.append(changes["spec"])
+
     def delete_pod(self, name: str, uid: str, grace_s: int) -> None:
         self.deleted.append(name)
 
@@ -174,6 +177,17 @@ def test_a_gang_goes_on_when_the_pod_of_a_worker_that_ended_is_cleared_away(tmp_
     stand.shows(other, after_s=10_000.0)
     stand.shows(other, after_s=10_001.0)
     assert stand.notes.deleted == []
+
+
+def test_a_pod_that_is_no_worker_of_the_gang_is_none_of_its(tmp_path: Path) -> None:
+    """As one that was copied and changed by hand."""
+    stand = Stand(tmp_path)
+    stand.shows()
+    copy = replace(POD, name="copy", uid="c", owner="", rank=7, phase="Pending", gated=True)
+    stand.shows(copy)
+    stand.shows(copy)
+    assert stand.attempt.ended is None
+    assert len(stand.notes.changes) == 1, "it is not placed either"
 
 
 def test_a_job_says_when_it_began_and_how_long_it_may_run() -> None:

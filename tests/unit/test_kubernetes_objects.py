@@ -169,8 +169,9 @@ def test_what_does_not_say_whose_it_is_is_none_of_ours() -> None:
     bare: dict[str, Any] = {"metadata": {"name": "p", "uid": "1"}, "spec": {}, "status": {}}
     assert pod_seen(bare) is None
     assert job_seen(bare) is None
-    bare["metadata"]["annotations"] = {**MARKS, "tidegate.io/epoch": "three"}
-    assert job_seen(bare) is None
+    for epoch in ("three", "9" * 5000):
+        bare["metadata"]["annotations"] = {**MARKS, "tidegate.io/epoch": epoch}
+        assert job_seen(bare) is None
 
 
 @pytest.mark.parametrize(
