@@ -12,6 +12,8 @@ AGENT, JOB, EPOCH = "tidegate.io/agent", "tidegate.io/job", "tidegate.io/epoch"
 INDEX = "batch.kubernetes.io/job-completion-index"
 #: The scheduling gate that holds a Pod back until its node is chosen.
 GATE = "tidegate.io/place"
+#: The container that runs a worker; others may have been added to its Pod.
+WORKER = "worker"
 #: More digits than any epoch has.
 _DIGITS_MAX = 18
 #: Reasons for which a container could not be started at all.
@@ -165,7 +167,7 @@ def _obstacles(said: Json) -> Iterator[str]:
 def _end(status: Json) -> End | None:
     for container in status.get("containerStatuses") or ():
         ended = container.get("state", {}).get("terminated")
-        if ended:
+        if ended and container["name"] == WORKER:
             code = int(ended.get("exitCode", 0))
             return End(code, ended.get("reason") or "", ended.get("message") or "")
     return None
