@@ -361,7 +361,9 @@ class Attempt(ClusterAttempt):
         by_s = usual_s if leave_by_s == math.inf else max(leave_by_s, now_s)
         for pod in pods:
             deletion = self._deletions.get(pod.uid)
-            if pod.is_over or (deletion is not None and by_s > deletion.by_s - _GRACE_MIN_S):
+            if pod.is_over and pod.owner:
+                continue  # it goes with its Job; without one it would stay for ever
+            if deletion is not None and by_s > deletion.by_s - _GRACE_MIN_S:
                 continue
             since_s = now_s if deletion is None else deletion.at_s
             grace_s = max(_GRACE_MIN_S, math.ceil(by_s - since_s))

@@ -104,6 +104,10 @@ def test_pods_whose_job_was_deleted_without_them_are_sent_away(tmp_path: Path) -
     stand.view = View((), tuple(pods))
     stand.attempt.advance(NOW_S, None)
     assert stand.notes.deleted == ["orphan"]
+    ended = replace(ENDED, name="ended", uid="ended", owner="")
+    stand.view = View((), (ended,))
+    stand.attempt.advance(NOW_S, None)
+    assert stand.notes.deleted == ["orphan", "ended"], "else it is there for ever, and waited for"
 
 
 def test_what_a_pod_was_between_two_looks_is_not_missed(tmp_path: Path) -> None:
