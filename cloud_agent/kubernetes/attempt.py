@@ -93,10 +93,12 @@ class _PodHistory:
 
     def note(self, pods: Iterable[PodSeen]) -> None:
         for pod in pods:
+            if pod.rank in self.ends:
+                continue  # what becomes of a Pod after its worker's end undoes nothing
             if pod.node is not None:
                 self.nodes[pod.rank] = pod.node
             if pod.end is not None:
-                self.ends.setdefault(pod.rank, pod.end)
+                self.ends[pod.rank] = pod.end
             if pod.disrupted is not None:
                 self.disrupted.setdefault(pod.rank, pod.disrupted)
             if pod.leaves and not pod.is_over:
@@ -229,7 +231,9 @@ class Attempt(ClusterAttempt):
         # Workers that somebody else sends away exit with 0, too, and then their Job is complete.
         is_disturbed = self._history.is_disturbed or (job is not None and job.leaves)
         is_ours = record.cause is None and (is_unwanted or not is_disturbed)
-        if job is not None and job.complete and is_ours:
+        # Pods are watched apart from Jobs: that they were sent away may not be shown yet.
+        is_behind = any(not pod.is_over for pod in pods if pod.owner)
+        if job is not None and job.complete and is_ours and not is_behind:
             self._note_start(now_s, is_running=False)
             self._end(record, Outcome(True))
         elif job is None and not pods:
@@ -250,7 +254,8 @@ class Attempt(ClusterAttempt):
         return [
             one
             for one in pods
-            if one.owner == self.uid or (not one.owner and (one.job, one.epoch) == self.run)
+            if one.rank < len(self._nodes)
+            and (one.owner == self.uid or (not one.owner and (one.job, one.epoch) == self.run))
         ]
 
     def _find_cause(self, record: Record, job: JobSeen | None, pods: list[PodSeen]) -> bool:
@@ -305,9 +310,10 @@ class Attempt(ClusterAttempt):
                 self._context.api.change_pod(pod.name, placed(self._nodes[pod.rank]))
 
     def _has_begun(self, record: Record, pods: list[PodSeen], now_s: float) -> bool:
-        """Whether all Pods run; after a limit the run has failed."""
+        """Whether all Pods run, or have run; after a limit the run has failed."""
         waits, limit_s = self._waits, self._context.options.pending_timeout_s
-        if len([pod for pod in pods if pod.phase != "Pending"]) == len(self._nodes):
+        begun = {pod.rank for pod in pods if pod.phase != "Pending"} | self._history.ends.keys()
+        if len(begun) == len(self._nodes):
             return True
         waits.to_run_s = now_s if waits.to_run_s is None else waits.to_run_s
         obstacles = [pod.waits_for for pod in pods if pod.waits_for is not None and not pod.gated]
@@ -355,7 +361,9 @@ class Attempt(ClusterAttempt):
         by_s = usual_s if leave_by_s == math.inf else max(leave_by_s, now_s)
         for pod in pods:
             deletion = self._deletions.get(pod.uid)
-            if pod.is_over or (deletion is not None and by_s > deletion.by_s - _GRACE_MIN_S):
+            if pod.is_over and pod.owner:
+                continue  # it goes with its Job; without one it would stay for ever
+            if deletion is not None and by_s > deletion.by_s - _GRACE_MIN_S:
                 continue
             since_s = now_s if deletion is None else deletion.at_s
             grace_s = max(_GRACE_MIN_S, math.ceil(by_s - since_s))

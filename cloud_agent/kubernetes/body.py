@@ -17,7 +17,7 @@ from pathlib import Path
 
 from cloud_agent.clusters.attempt import Work
 from cloud_agent.kubernetes.api import Json
-from cloud_agent.kubernetes.objects import AGENT, EPOCH, GATE, INDEX, JOB
+from cloud_agent.kubernetes.objects import AGENT, EPOCH, GATE, INDEX, JOB, WORKER
 from cloud_agent.options import KubernetesOptions
 from runtime.executors.folder import CHECKPOINTS, WORK
 
@@ -148,7 +148,7 @@ def _container(work: Work, options: KubernetesOptions) -> Json:
     amounts = {name: _times(_gpus_each(work), one) for name, one in _per_gpu(options).items()}
     return {
         **options.container,
-        "name": "worker",
+        "name": WORKER,
         "image": program.image or options.image,
         "command": command,
         "workingDir": program.workdir or str(run / WORK),

@@ -39,7 +39,7 @@ class _ObjectCache(Generic[_T]):
     kind: str
     read: Callable[[Json], _T | None]
     known: dict[str, _T] = field(default_factory=dict)
-    #: All that was shown since it was last asked for; None: nobody asks.
+    #: What was shown anew or changed since it was last asked for; None: nobody asks.
     heard: list[_T] | None = None
     version: str | None = None
     away: str | None = "nothing was asked yet"
@@ -83,6 +83,7 @@ class Informer:
             except Refused as refused:
                 if refused.status == _GONE:
                     cache.version = None  # list again; nothing is concluded from the gap
+                    await asyncio.sleep(_WAIT_S)
                     continue
                 await self._lose(cache, f"it refuses to show {cache.kind}: {refused}")
             except Away as away:
@@ -95,10 +96,11 @@ class Informer:
     async def _follow(self, cache: _ObjectCache[_T]) -> None:
         if cache.version is None:
             found, version = await self._api.list(cache.kind, self._selector)
+            read = {said["metadata"]["uid"]: cache.read(said) for said in found}
             with self._lock:
-                cache.known = {}
-                for one in found:
-                    self._take(cache, "ADDED", one)
+                before, cache.known = cache.known, {}
+                for uid, one in read.items():
+                    self._take(cache, "ADDED", uid, one, before.get(uid))
             cache.version = version
 
         def connected() -> None:
@@ -109,13 +111,15 @@ class Informer:
         async for kind, said in events:
             cache.version = said["metadata"]["resourceVersion"]
             if kind != "BOOKMARK":
+                one, uid = cache.read(said), said["metadata"]["uid"]
                 with self._lock:
-                    self._take(cache, kind, said)
+                    self._take(cache, kind, uid, one, cache.known.get(uid))
                 self._wake()
 
-    def _take(self, cache: _ObjectCache[_T], kind: str, said: Json) -> None:
-        one, uid = cache.read(said), said["metadata"]["uid"]
-        if one is not None and cache.heard is not None:
+    def _take(
+        self, cache: _ObjectCache[_T], kind: str, uid: str, one: _T | None, before: _T | None
+    ) -> None:
+        if one is not None and one != before and cache.heard is not None:
             cache.heard.append(one)
         if one is None or kind == "DELETED":
             cache.known.pop(uid, None)

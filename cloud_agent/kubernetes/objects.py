@@ -12,6 +12,10 @@ AGENT, JOB, EPOCH = "tidegate.io/agent", "tidegate.io/job", "tidegate.io/epoch"
 INDEX = "batch.kubernetes.io/job-completion-index"
 #: The scheduling gate that holds a Pod back until its node is chosen.
 GATE = "tidegate.io/place"
+#: The container that runs a worker; others may have been added to its Pod.
+WORKER = "worker"
+#: More digits than any epoch has.
+_DIGITS_MAX = 18
 #: Reasons for which a container could not be started at all.
 _CANNOT_RUN = frozenset(("ContainerCannotRun", "StartError"))
 _NOT_FOUND = (126, 127)
@@ -123,7 +127,7 @@ def pod_seen(said: Json) -> PodSeen | None:
         meta["uid"],
         owners[0] if owners else "",
         *marks,
-        rank=int(index) if index.isdecimal() else 0,
+        rank=int(index[:_DIGITS_MAX]) if index.isdecimal() else 0,
         node=spec.get("nodeName"),
         phase=status.get("phase", "Pending"),
         gated=any(one["name"] == GATE for one in spec.get("schedulingGates") or ()),
@@ -141,7 +145,8 @@ def _seconds(moment: str | None) -> float | None:
 def _marks(said: Json) -> tuple[str, int] | None:
     notes = said["metadata"].get("annotations") or {}
     epoch = notes.get(EPOCH, "")
-    return (notes[JOB], int(epoch)) if JOB in notes and epoch.isdecimal() else None
+    is_number = epoch.isdecimal() and len(epoch) <= _DIGITS_MAX
+    return (notes[JOB], int(epoch)) if JOB in notes and is_number else None
 
 
 def _conditions(said: Json) -> list[Json]:
@@ -162,7 +167,7 @@ def _obstacles(said: Json) -> Iterator[str]:
 def _end(status: Json) -> End | None:
     for container in status.get("containerStatuses") or ():
         ended = container.get("state", {}).get("terminated")
-        if ended:
+        if ended and container["name"] == WORKER:
             code = int(ended.get("exitCode", 0))
             return End(code, ended.get("reason") or "", ended.get("message") or "")
     return None

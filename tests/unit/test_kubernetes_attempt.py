@@ -12,6 +12,7 @@ from cloud_agent.kubernetes.informer import View
 from cloud_agent.kubernetes.objects import End, JobSeen, PodSeen, job_seen
 from cloud_agent.options import KubernetesOptions
 from runtime.checkpoints.store import CheckpointStore
+from runtime.core import Placement
 from schemas.programs import Program
 
 NOW_S = 1_700_000_000.0
@@ -33,6 +34,9 @@ class Notes:
     def change_job(self, name: str, changes: Json) -> None:
         self.changes.append(changes["spec"])
 
+    def change_pod(self, name: str, changes: Json) -> None:
+        self.changes.append(changes["spec"])
+
     def delete_pod(self, name: str, uid: str, grace_s: int) -> None:
         self.deleted.append(name)
 
@@ -49,22 +53,24 @@ class Notes:
 class Stand:
     """A run, what the API shows of it, and the agent's lease."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, places: Placement = PLACES) -> None:
         self.notes, self.view, self.lease_s = Notes(), View((), ()), NOW_S + 900.0
         store = CheckpointStore(f"file://{folder}/store")
         options = KubernetesOptions(root=folder, store=store, agent="a", volume={})
         api = cast(Api, self.notes)
         context = RunContext(api, lambda: self.view, options, lambda: self.lease_s)
         run = folder / "runs" / "j" / "1"
-        started = StartedRun(1, PLACES, 0, None)
+        started = StartedRun(1, places, 0, None)
         self.attempt = Attempt(context, Work("j", Program(argv=["true"]), started, run))
         self.attempt.advance(NOW_S, None)
 
-    def shows(self, *pods: PodSeen, complete: bool = False, **more: Any) -> None:
+    def shows(
+        self, *pods: PodSeen, complete: bool = False, after_s: float = 0.0, **more: Any
+    ) -> None:
         """Let the API show the Job so, and take a turn."""
         seen = JobSeen("n", "u", "j", 1, False, False, complete, False, **more)
         self.view = View((seen,), pods)
-        self.attempt.advance(NOW_S, None)
+        self.attempt.advance(NOW_S + after_s, None)
 
     def is_gone(self) -> tuple[bool, str]:
         """Let nothing be left of it; tell how it ended."""
@@ -98,6 +104,10 @@ def test_pods_whose_job_was_deleted_without_them_are_sent_away(tmp_path: Path) -
     stand.view = View((), tuple(pods))
     stand.attempt.advance(NOW_S, None)
     assert stand.notes.deleted == ["orphan"]
+    ended = replace(ENDED, name="ended", uid="ended", owner="")
+    stand.view = View((), (ended,))
+    stand.attempt.advance(NOW_S, None)
+    assert stand.notes.deleted == ["orphan", "ended"], "else it is there for ever, and waited for"
 
 
 def test_what_a_pod_was_between_two_looks_is_not_missed(tmp_path: Path) -> None:
@@ -138,6 +148,50 @@ def test_a_pod_that_is_cleared_away_after_its_end_is_nothing_to_worry_about(tmp_
     stand.shows(complete=True)
     assert stand.attempt.ended is not None
     assert stand.attempt.ended.is_success
+
+
+def test_a_job_is_not_complete_before_its_pods_are_seen_to_have_ended(tmp_path: Path) -> None:
+    """What is shown of Pods may lag behind: that they were sent away is to be heard first."""
+    stand = Stand(tmp_path)
+    stand.shows(POD)
+    stand.shows(POD, complete=True)
+    assert stand.attempt.ended is None
+    stand.attempt.hear([replace(POD, leaves=True), replace(ENDED, leaves=True)])
+    stand.shows(complete=True)
+    words = "somebody other than the agent deleted the Pod of worker 0"
+    assert stand.is_gone() == (False, words)
+
+
+def test_what_becomes_of_a_pod_after_its_worker_has_ended_undoes_nothing(tmp_path: Path) -> None:
+    """Who empties a node sends away what is left of Pods there, too."""
+    stand = Stand(tmp_path)
+    stand.shows(POD)
+    stand.attempt.hear([ENDED, replace(ENDED, leaves=True, disrupted="EvictionByEvictionAPI: ")])
+    stand.shows(complete=True)
+    assert stand.attempt.ended is not None
+    assert stand.attempt.ended.is_success
+
+
+def test_a_gang_goes_on_when_the_pod_of_a_worker_that_ended_is_cleared_away(tmp_path: Path) -> None:
+    stand = Stand(tmp_path, {"n1": (0,), "n2": (0,)})
+    other = replace(POD, name="q", uid="q", rank=1, node="n2")
+    stand.shows(replace(POD, phase="Pending"), other)
+    stand.shows(replace(POD, phase="Pending"), other)
+    stand.shows(ENDED, other, after_s=100.0)
+    stand.shows(other, after_s=10_000.0)
+    stand.shows(other, after_s=10_001.0)
+    assert stand.notes.deleted == []
+
+
+def test_a_pod_that_is_no_worker_of_the_gang_is_none_of_its(tmp_path: Path) -> None:
+    """As one that was copied and changed by hand."""
+    stand = Stand(tmp_path)
+    stand.shows()
+    copy = replace(POD, name="copy", uid="c", owner="", rank=7, phase="Pending", gated=True)
+    stand.shows(copy)
+    stand.shows(copy)
+    assert stand.attempt.ended is None
+    assert len(stand.notes.changes) == 1, "it is not placed either"
 
 
 def test_a_job_says_when_it_began_and_how_long_it_may_run() -> None:

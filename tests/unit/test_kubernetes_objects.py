@@ -165,12 +165,32 @@ def test_pod_is_read(tmp_path: Path) -> None:
     assert (pod.is_over, pod.disrupted) == (True, "Evicted: no disk")
 
 
+def test_how_a_worker_ended_is_not_how_another_container_of_its_pod_did() -> None:
+    """As one that a service mesh adds; they come sorted by name."""
+    ended = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+    mesh = {"name": "mesh", "state": ended}
+    said: dict[str, Any] = {
+        "metadata": {"name": "p", "uid": "1", "annotations": MARKS},
+        "spec": {},
+        "status": {"containerStatuses": [mesh, {"name": "worker", "state": {"running": {}}}]},
+    }
+    pod = pod_seen(said)
+    assert pod is not None
+    assert pod.end is None
+    failed = {"terminated": {"exitCode": 3, "reason": "Error"}}
+    said["status"]["containerStatuses"][1]["state"] = failed
+    pod = pod_seen(said)
+    assert pod is not None
+    assert pod.end == End(3, "Error", "")
+
+
 def test_what_does_not_say_whose_it_is_is_none_of_ours() -> None:
     bare: dict[str, Any] = {"metadata": {"name": "p", "uid": "1"}, "spec": {}, "status": {}}
     assert pod_seen(bare) is None
     assert job_seen(bare) is None
-    bare["metadata"]["annotations"] = {**MARKS, "tidegate.io/epoch": "three"}
-    assert job_seen(bare) is None
+    for epoch in ("three", "9" * 5000):
+        bare["metadata"]["annotations"] = {**MARKS, "tidegate.io/epoch": epoch}
+        assert job_seen(bare) is None
 
 
 @pytest.mark.parametrize(
