@@ -10,7 +10,7 @@ from rich.text import Text
 
 from bus.clock import Clock, SystemClock
 from console.bars import bar, legend, progress, sparkline
-from demo.watch import Watch
+from demo.watch import TONES, Watch
 from explain.moments import day_clock, duration
 from explain.phrases import SHORT
 from explain.progress import percent, share_done
@@ -21,16 +21,6 @@ from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.core.transitions import TERMINAL, JobState, LoanState, NodeState
 from scheduler.policies.interface import Reason
 
-_TONES = {
-    "starts": "green",
-    "scales_out": "green",
-    "scales_in": "yellow",
-    "migrates": "cyan",
-    "moves": "cyan",
-    "preempts": "red",
-    "lends": "yellow",
-    "reclaims": "magenta",
-}
 #: Rows of the legend, and the fewest that the last decisions need, with their frame.
 _LEGEND_ROWS, _LAST_ROWS = 3, 5
 _LEGEND = (USES[: len(USES) // 2], USES[len(USES) // 2 :])
@@ -271,7 +261,7 @@ class LiveView:
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
         for told, count in self._watch.last(max(rows - 2, 1)):
             reason = told.reason
-            verb = Text(VERBS.get(reason.verb, reason.verb), _TONES.get(reason.verb, ""))
+            verb = Text(VERBS.get(reason.verb, reason.verb), TONES[reason.verb])
             subject = reason.subject if count == 1 else f"{reason.subject} +{count - 1}"
             said = self._voice.sentence(reason)
             when = day_clock(told.at_s, self._start_s)
