@@ -14,6 +14,7 @@ from demo.watch import TONES, Watch
 from explain.moments import day_clock, duration
 from explain.phrases import SHORT
 from explain.progress import percent, share_done
+from explain.shares import counted
 from explain.uses import USES, Use, uses_of_pool
 from explain.wording import VERBS, Wording
 from scheduler.core.state import ClusterState, Job, Node
@@ -204,8 +205,7 @@ class LiveView:
 
     def _waiting(self, job: Job, state: ClusterState, width: int) -> Text:
         waited = duration(state.now_s - job.waiting_since_s)
-        least = f"{job.gpus_min} GPU{'' if job.gpus_min == 1 else 's'}"
-        text = Text.assemble((f"{job.id} needs {least}, {waited}", "yellow"))
+        text = Text.assemble((f"{job.id} needs {counted(job.gpus_min, 'GPU')}, {waited}", "yellow"))
         if job.why is not None:
             rule, lost = str(job.why["rule"]), job.why["lost_to"]
             behind = f"; {', '.join(lost)} first" if lost else ""

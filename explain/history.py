@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from explain.shares import counted
 from explain.story import Event, Story, failure, outputs_of
 from explain.wording import Tone
 
@@ -180,6 +181,6 @@ def _asked(fields: Mapping[str, Any]) -> str:
         return ""
     what = f"{fields['priority']}, " if "priority" in fields else ""
     if (gpus := fields.get("gpus")) is not None:
-        what = f"{gpus} GPU{'' if gpus == 1 else 's'}, "
+        what = f"{counted(gpus, 'GPU')}, "
     why = f": {fields['reason']}" if fields.get("reason") else ""
     return f"{what}by {fields['by']}{why}"
