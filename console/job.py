@@ -7,7 +7,7 @@ import typer
 from console.forms import asks, moves
 from console.operate import cancel
 from console.output import fail
-from console.source import Source, Wish
+from console.source import Source, Wish, job_of
 from explain.rows import JobRow
 from explain.shares import counted
 from scheduler.core.transitions import TERMINAL, JobState
@@ -113,9 +113,7 @@ app.command()(cancel)
 
 
 def _known(at: Source, job: str) -> JobRow:
-    known = at.job(job)
-    if known is None:
-        fail(f"{job}: no such job in this log; `tidegate jobs --all` lists those there are.")
+    known = job_of(at, job)
     if known.state in TERMINAL:
         fail(f"{job} is {known.state} already; there is nothing to do.")
     return known
