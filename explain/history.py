@@ -134,7 +134,7 @@ def _path(sizes: list[int]) -> str:
 
 def _where(event: Event, size: int) -> str:
     nodes = ", ".join(sorted(event.fields["allocation"]))
-    gpus = f"{size} GPU{'s' if size != 1 else ''}"
+    gpus = counted(size, "GPU")
     pool = event.fields.get("pool")  # of a start; it stays in one as its size or nodes change
     return f"{gpus} on {nodes}" if pool is None else f"{gpus} of {pool} ({nodes})"
 
