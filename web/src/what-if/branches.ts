@@ -85,7 +85,8 @@ function useFollowed<T>(url: string, goesOn: (data: T) => boolean): Followed<T> 
   return { data, problem, again: () => setRound((was) => was + 1) };
 }
 
-const isOpen = (one: Branch): boolean => one.state === "waiting" || one.state === "running";
+/** Whether it waits or runs. */
+export const isOpen = (one: Branch): boolean => one.state === "waiting" || one.state === "running";
 
 /** Follow a branch until it is over. */
 export function useBranch(branch: string): Followed<Branch> {
