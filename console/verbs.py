@@ -116,7 +116,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     debug = os.environ.get("TIDEGATE_DEBUG") == "1"
     asked = RENAMED.get(arguments[0], arguments[0]) if arguments else ""
-    named = [name for _, name, _ in VERBS if asked == name]
+    named = [""] if asked == "--version" else [name for _, name, _ in VERBS if asked == name]
     try:
         found = make_app(*named)(
             args=list(arguments),

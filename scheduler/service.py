@@ -102,7 +102,7 @@ class SchedulerService:
         now_s = self._now_s()
         self._contact.begin(self.engine.state, now_s)
         self._read_s = now_s
-        self.learning.begin(self.engine.state)
+        await self.cycle_runner.in_thread(partial(self.learning.begin, self.engine.state))
         epoch = next_epoch(self.engine.state.leader.epoch, self._clock.now_s())
         messages: list[Message] = []
         stimulus = Stimulus(now_s, started(config, epoch))
