@@ -44,6 +44,12 @@ def deadlines_lost(*raws: Raw) -> str:
     return f"{max(lost, 0)} of {raws[0]['runs'][0]['deadlines']:,} at worst"
 
 
+def tail(raw: Raw) -> str:
+    """How far `tide`, as it is by default, is from the best of both."""
+    run = of(raw["runs"], policy="tide:patience_s=21600")
+    return f"{percent(run['p99_above_rights'])}; {percent(run['mean_above_best'])}"
+
+
 def broken(peers: Raw, own: Raw) -> str:
     theirs = [row for row in peers["runs"] if row["policy"] == "elasticflow"]
     ours, elasticflow = (

@@ -46,6 +46,29 @@ def _change(part: float) -> str:
     return "0.0 %" if abs(part) < 0.0005 else f"{100 * part:+.1f} %"
 
 
+def tail(data: Path) -> str:
+    """Make the table of what a shorter tail costs."""
+    raw = json.loads((data / "tail.json").read_text("utf-8"))
+    columns = (
+        *("policy", "mean completion, s", "above the least", "p99, s", "above the least by rights"),
+        *("longest, s", "longest wait, s", "deadlines met"),
+    )
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for run in raw["runs"]:
+        cells = (
+            f"`{run['policy']}`",
+            f"{run['mean_jct_s']:,.0f}",
+            _change(run["mean_above_best"]),
+            f"{run['p99_jct_s']:,.0f}",
+            _change(run["p99_above_rights"]),
+            f"{run['max_jct_s']:,.0f}",
+            f"{run['max_queueing_s']:,.0f}",
+            f"{run['met']:,} of {run['deadlines']:,}",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 #: Of the console: what is measured, its aim, and the names of its figures.
 _CONSOLE = (
     ("first paint", "1 s", "paint_first"),
@@ -84,6 +107,7 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "capacity": lambda data: capacity(data, ""),
     "console": console,
     "capacity-priority": lambda data: capacity(data, "-priority"),
+    "tail": tail,
 }
 
 

@@ -23,7 +23,7 @@ from benchmarks.more_capacity import Key, case
 from benchmarks.provenance import provenance
 from simulator.compare import Finished, compare
 
-PATIENCE_S = (1800, 3600, 7200, 21_600, 86_400)
+PATIENCE_S = (1800, 3600, 7200, 10_800, 21_600, 86_400)
 #: Those that give each job or tenant its share; Pollux by a mean of speed-ups that favours who has
 #: little.
 BY_RIGHTS = ("drf", "themis", "pollux")

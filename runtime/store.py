@@ -220,7 +220,8 @@ def _asking(path: Path | str) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         raise StoreError(
             f"state file {path}: {error}; stop the other agent that uses it, or check that the "
-            "folder exists and can be read and written, and that its disk does not fail"
+            "folder exists and can be read and written, and that its disk has room and does not "
+            "fail"
         ) from error
     except (sqlite3.DatabaseError, StoreError) as error:
         raise StoreError(f"state file {path}: {error}; move it away to begin afresh") from error

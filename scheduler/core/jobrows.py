@@ -39,8 +39,8 @@ _SHOWN = (
     *("submit_s", "deadline_s", "first_start_s", "waiting_since_s", "changed_s", "backoff_until_s"),
     *("checkpoint_cost_s", "start_cost_s", "checkpoint_mib", "memory_mib"),
 )
-_TRUTHS, _PLAIN, _SLOT, _COLUMNS = 6, 9, len(_SHOWN), 33 + NOTE
-_SIZE, _HELD = _SHOWN.index("size"), _SHOWN.index("held")
+_TRUTHS, _PLAIN, _SLOT, _COLUMNS = 6, 9, len(_SHOWN), 34 + NOTE
+_SIZE = _SHOWN.index("size")
 
 
 class JobRows:
@@ -214,7 +214,7 @@ class JobRows:
             self._requested(job),
             size,
             job.restarts,
-            job.size,
+            max(job.size, sum(map(len, job.leaving.values()))),
             job.edge_allowed,
             job.refused,
             job.target is None and job.state in LEAVING,
@@ -231,6 +231,7 @@ class JobRows:
             job.memory_mib,
             slot,
             # What others follow from.
+            job.size,
             job.attained_gpu_s,
             job.held_s,
             job.attained_at_s,
@@ -311,11 +312,10 @@ class JobRows:
         for part in (found, whole, truths):
             part.flags.writeable = False
         (
-            attained_gpu_s, held_s, attained_at_s, total, step, per_s, step_at_s, saved,
+            has, attained_gpu_s, held_s, attained_at_s, total, step, per_s, step_at_s, saved,
             left, told_at, per_step, observed_s, factor,
         ) = found[_SLOT + 1 : -NOTE]  # fmt: skip
-        held = whole[_HELD]
-        holds = held > 0
+        holds = has > 0
         step_now = np.minimum(total, step + per_s * np.maximum(now_s - step_at_s, 0.0))
         since_s = np.where(holds, now_s - attained_at_s, 0.0)
         rate = self._speeds.rows(rows)
@@ -335,7 +335,7 @@ class JobRows:
             remaining[beyond] = (ends - now) * per
         made = {
             "remaining_steps": np.maximum(remaining, _LEFT_LEAST),
-            "attained_gpu_s": attained_gpu_s + held * since_s,
+            "attained_gpu_s": attained_gpu_s + has * since_s,
             "held_s": held_s + since_s,
             "checkpoint_age_steps": np.where(
                 holds, np.maximum(step_now - saved, 0.0) * per_step, 0.0

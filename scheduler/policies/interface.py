@@ -95,7 +95,8 @@ class Jobs:
     requested: Ints  #: (n,) the size its tenant asked for; what does not scale gives just this.
     size: Ints  #: (n,) GPUs that it has, or is to have; 0 when WAITING.
     #: (n,) GPUs that its gang holds, until it has left them, also on nodes out of contact. Of one
-    #: that changes its size: what it is to go on with.
+    #: that changes its size, which runs on both at no time: the more of what it leaves and goes on
+    #: with.
     held: Ints
     leaves: Bools  #: (n,) told to leave all GPUs that it holds: it is MOVING, to none.
     pool: Ints  #: (n,) index into `Pools`, -1 when WAITING.

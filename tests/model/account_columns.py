@@ -91,7 +91,7 @@ def _check_jobs(books: Books, seen: Snapshot, heard: set[str]) -> None:
             "waiting_since_s": job.waits_s,
             "requested": said.gpus or said.gpus_min,
             "size": gpus(goes),
-            "held": gpus(job.allocation),
+            "held": max(gpus(job.allocation), gpus(job.leaving)),
             "changed_s": job.changed_s,
             "rate_age_s": now_s - job.rate_s,
             "checkpoint_age_steps": max(lost, 0.0) * unit,

@@ -88,6 +88,17 @@ def test_a_job_that_moves_counts_once(cell: Cell) -> None:
     assert cell.job("j0").target == {"n1": [0, 1, 2, 3]} or "n1" in cell.job("j0").allocation
 
 
+def test_tide_counts_what_a_smaller_gang_is_still_to_leave(cell: Cell) -> None:
+    """Its workers hold those GPUs until they have left, for as long as their agent is silent."""
+    cell.run("j0", n0=4)
+    cell.plan({"j0": target(n1=1)})
+    assert (cell.job("j0").size, cell.job("j0").leaving) == (1, {"n0": [0, 1, 2, 3]})
+    for most, gpus in ((5, 1), (4, 0)):
+        plan = make_policy(f"tide:quotas.t=..{most}").plan(cell.seen())
+        mine = [of.size for name, of in plan.targets.items() if of is not None and name != "other"]
+        assert sum(mine) == gpus
+
+
 def test_so_many_jobs_hold_gpus_at_once(cell: Cell) -> None:
     ask(cell, quota(8, jobs=1))
     cell.plan({"j0": target(n0=1), "j1": target(n0=1)})

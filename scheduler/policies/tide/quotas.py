@@ -125,7 +125,7 @@ def quotas_of(seen: Snapshot, market: Market, quotas: Mapping[str, str]) -> Quot
     if not quotas and not seen.quotas:
         none = own[:0]
         return Quotas((), np.full(len(rows), -1), own, fresh, none, none, none, none)
-    # One that is to move to fewer GPUs has those that it was told to leave until it has left.
+    # One that goes on with fewer GPUs has those that it was told to leave until it has left.
     stays = np.where(jobs.leaves, 0, jobs.size)
     goes = np.maximum(jobs.size, jobs.held) - stays
     stays[rows] = goes[rows] = 0
