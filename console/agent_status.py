@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from explain.shares import counted
 from services.doctor.finding import Finding, Reporter
 from services.install.gangs import named
 from services.install.layout import CONFIG
@@ -51,8 +52,7 @@ def lines(status: Status) -> Iterator[Finding]:
     elif status.runs:
         yield Finding("link", "ok", "not known: http.port is not set, or nothing answers there")
     if status.spool is not None:
-        count = f"{status.spool} message{'' if status.spool == 1 else 's'}"
-        yield Finding("spool", "ok", f"{count} to be sent")
+        yield Finding("spool", "ok", f"{counted(status.spool, 'message')} to be sent")
     if status.gangs is None:
         yield Finding("gangs", "ok", "not known: this user may not look, or none are real")
     else:

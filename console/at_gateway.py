@@ -28,6 +28,7 @@ from schemas.requests import ReadLog
 if TYPE_CHECKING:
     from tidegate_client import AsyncClient, Client
     from tidegate_client.models import Overview
+    from tidegate_client.parts import JobRow as ClientRow
 
 _Found = TypeVar("_Found")
 #: A scheduler that leads has answered within this, in seconds.
@@ -98,12 +99,9 @@ class GatewaySource:
     def job(self, name: str) -> JobRow | None:
         from tidegate_client import NotFound
 
-        with self._asking() as client:
-            try:
-                row = client.job(name).row
-            except NotFound:
-                return None
-            return None if row is None else _read(JobRow, row.model_dump())
+        with self._asking() as client, contextlib.suppress(NotFound):
+            return _row(client.job(name).row)
+        return None
 
     def why(self, job: str, width: int) -> Told:
         with self._asking() as client:
@@ -118,11 +116,10 @@ class GatewaySource:
     def curves(self, job: str) -> Curves:
         from tidegate_client import NotFound
 
-        with self._asking() as client:
-            try:
-                return client.curves(job).curves
-            except NotFound:  # a gateway of an earlier release has none
-                return {}
+        # A gateway of an earlier release has none.
+        with self._asking() as client, contextlib.suppress(NotFound):
+            return client.curves(job).curves
+        return {}
 
     def nodes(self) -> Seen[Nodes]:
         # Of now, whatever was asked before: utilisation is known of no other moment.
@@ -152,12 +149,10 @@ class GatewaySource:
     def taken(self, key: str) -> bool:
         from tidegate_client import NotFound
 
-        with self._asking() as client:
-            try:
-                client.outcome(key)
-            except NotFound:
-                return False
-        return True
+        with self._asking() as client, contextlib.suppress(NotFound):
+            client.outcome(key)
+            return True
+        return False
 
     def ask(self, wish: Wish, reason: str) -> Sent:
         if wish.args is None:
@@ -205,12 +200,9 @@ class GatewayWire:
     async def job(self) -> JobRow | None:
         from tidegate_client import NotFound
 
-        with told(self._context):
-            try:
-                row = (await self._client.job(self._job)).row
-            except NotFound:
-                return None
-            return None if row is None else _read(JobRow, row.model_dump())
+        with told(self._context), contextlib.suppress(NotFound):
+            return _row((await self._client.job(self._job)).row)
+        return None
 
     async def end(self) -> int:
         with told(self._context):
@@ -284,6 +276,10 @@ def _refusal(error: Exception) -> str:
 def _short(said: str) -> str:
     """Name a field as it is in a job's file, not as it is in a request."""
     return re.sub(r"(^|: )args\.(spec\.)?", r"\1", said, count=1)
+
+
+def _row(row: "ClientRow | None") -> JobRow | None:
+    return None if row is None else _read(JobRow, row.model_dump())
 
 
 def _read(kind: Any, raw: Any) -> Any:

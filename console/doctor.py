@@ -13,6 +13,7 @@ from bus.clock import SystemClock
 from console.findings import drawn
 from console.output import JsonPath, emit_json, out
 from console.serve import Settings, needing
+from explain.shares import counted
 
 _ConfigFile = Annotated[
     Path | None,
@@ -65,7 +66,7 @@ def doctor(
 
 def _sum(counts: Mapping[Any, int]) -> Text:
     said = [
-        (f"{counts[verdict]} {verdict}{'' if counts[verdict] == 1 else 's'}", style)
+        (counted(counts[verdict], verdict), style)
         for verdict, style in (("problem", "red"), ("warning", "yellow"))
         if counts[verdict]
     ]

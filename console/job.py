@@ -7,8 +7,9 @@ import typer
 from console.forms import asks, moves
 from console.operate import cancel
 from console.output import fail
-from console.source import Source, Wish
+from console.source import Source, Wish, job_of
 from explain.rows import JobRow
+from explain.shares import counted
 from scheduler.core.transitions import TERMINAL, JobState
 from schemas.requests import HoldJob, PrioritiseJob, ReleaseJob, RequeueJob, ScaleJob, VerbData
 
@@ -103,8 +104,8 @@ def scale(
             fail(f"The policy chooses the size of {job} already; there is nothing to do.")
         return _wish(ScaleJob(job=job, gpus=None), job, "the policy chooses its size again")
     size = int(gpus)
-    now = f"; it has {_gpus(known.gpus)} now" if known.gpus else ""
-    said = f"to run on {_gpus(size)} until `tidegate job scale {job} auto`{now}"
+    now = f"; it has {counted(known.gpus, 'GPU')} now" if known.gpus else ""
+    said = f"to run on {counted(size, 'GPU')} until `tidegate job scale {job} auto`{now}"
     return _wish(ScaleJob(job=job, gpus=size), job, said)
 
 
@@ -112,9 +113,7 @@ app.command()(cancel)
 
 
 def _known(at: Source, job: str) -> JobRow:
-    known = at.job(job)
-    if known is None:
-        fail(f"{job}: no such job in this log; `tidegate jobs --all` lists those there are.")
+    known = job_of(at, job)
     if known.state in TERMINAL:
         fail(f"{job} is {known.state} already; there is nothing to do.")
     return known
@@ -123,10 +122,6 @@ def _known(at: Source, job: str) -> JobRow:
 def _claims(at: Source, job: str) -> bool:
     """Whether GPUs are held for a job that has none."""
     return any(job in node.claims for node in at.nodes().it.nodes)
-
-
-def _gpus(count: int) -> str:
-    return f"{count} GPU{'' if count == 1 else 's'}"
 
 
 def _wish(args: VerbData, job: str, said: str) -> Wish:

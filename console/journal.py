@@ -21,7 +21,7 @@ from bus.logfile import Progress, ReadLog, write_log
 from bus.reading import import_log
 from console.kafka import opened_log, resolved
 from console.output import JsonPath, emit_json, fail, out, plain
-from console.perfetto import perfetto
+from console.perfetto import LogOption, perfetto
 from console.reading import DEFAULT_LOG
 from explain.journal_lines import fields
 from explain.moments import duration
@@ -36,10 +36,6 @@ app = typer.Typer(
 _FOLLOW_S = 0.5
 _SOURCE = re.compile(rb'"source":"([^"\\]+)"')
 _SHOWN = 12
-LogOption = Annotated[
-    str,
-    typer.Option("--log", help="SQLite, .jsonl, .jsonl.zst or kafka:.", envvar="TIDEGATE_LOG"),
-]
 Source = Annotated[str | None, typer.Argument(metavar="[LOG]", help="As --log.")]
 
 

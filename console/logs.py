@@ -10,7 +10,7 @@ import typer
 from console.forms import reads
 from console.job_output import Output
 from console.output import fail, say
-from console.source import Source, Wire
+from console.source import Source, Wire, job_of
 from explain.rows import JobRow
 from scheduler.core.transitions import TERMINAL
 from schemas.logs import LogChunk
@@ -45,9 +45,7 @@ def logs(
 
     Example: tidegate logs job-0042 -f --log run.db
     """
-    known = at.job(job)
-    if known is None:
-        fail(f"{job}: no such job in this log; `tidegate jobs --all` lists those there are.")
+    known = job_of(at, job)
     wire = at.wire(job)
     if known.first_start_s is None:
         fail(f"{job} has not run yet; `tidegate why {job}` says what it waits for.", code=1)

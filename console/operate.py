@@ -7,7 +7,7 @@ import typer
 
 from console.forms import asks, moves
 from console.output import fail
-from console.source import Source, Wish
+from console.source import Source, Wish, job_of
 from console.submission import (
     checked,
     complete,
@@ -195,9 +195,7 @@ def cancel(
 
     Example: tidegate cancel job-0042 --log run.db
     """
-    known = at.job(job)
-    if known is None:
-        fail(f"{job}: no such job in this log; `tidegate jobs --all` lists those there are.")
+    known = job_of(at, job)
     if known.state in TERMINAL:
         fail(f"{job} is {known.state} already; there is nothing to cancel.")
     ran = duration(at.overview().it.now_s - known.submit_s)

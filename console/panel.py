@@ -15,6 +15,7 @@ from explain.history import Line
 from explain.metrics import in_words
 from explain.moments import day_clock, duration
 from explain.progress import ending, length_line, percent, share_done, speeds_of
+from explain.shares import counted
 from explain.spans import because, ended, longest, missed, missed_because
 from explain.story import Event, Given, Reclaim
 from explain.wording import Tone, Wording, done, joined
@@ -111,7 +112,7 @@ def _head(answer: Answer, wording: Wording) -> list[RenderableType]:
     parts: list[RenderableType] = [said]
     if spec:
         low, high = spec["gpus_min"], spec["gpus_max"]
-        sizes = _gpus(low) if low == high else f"{low} to {high} GPUs"
+        sizes = counted(low, "GPU") if low == high else f"{low} to {high} GPUs"
         asked = f"{spec['tenant']} · {spec['model']} · asks for {sizes}"
         if spec["priority"]:
             asked += f" · priority {spec['priority']}"
@@ -132,24 +133,20 @@ def _doing(answer: Answer) -> str:
     over = ended(answer)
     if job is None or over is not None:
         return over or ""
-    where = f"{_gpus(job.size)} of {job.pool} ({', '.join(sorted(job.allocation))})"
+    where = f"{counted(job.size, 'GPU')} of {job.pool} ({', '.join(sorted(job.allocation))})"
     if job.state is JobState.QUEUED:
         if job.target is not None:
             count = sum(map(len, job.target.values()))
-            held = f"{_gpus(count)} of {job.target_pool} ({', '.join(sorted(job.target))})"
+            held = f"{counted(count, 'GPU')} of {job.target_pool} ({', '.join(sorted(job.target))})"
             return f"{for_s}, {since}; {held} are held for it until all are free"
         return f"{for_s}, {since}"
     if job.state is JobState.MIGRATING:
-        count = sum(map(len, (job.target or {}).values()))
-        return f"{for_s}: off its GPUs, {_gpus(count)} of {job.target_pool} are held for it"
+        gpus = counted(sum(map(len, (job.target or {}).values())), "GPU")
+        return f"{for_s}: off its GPUs, {gpus} of {job.target_pool} are held for it"
     if job.state in (JobState.CHECKPOINTING, JobState.STOPPING):
         saving = "saves its work and leaves" if job.state is JobState.CHECKPOINTING else "leaves"
         return f"{saving} {where}, {since} ({job.stop_reason or 'told to'})"
     return f"on {where}, {since} ({duration(answer.now_s - answer.since_s)})"
-
-
-def _gpus(count: int) -> str:
-    return f"{count} GPU{'' if count == 1 else 's'}"
 
 
 def _progress(answer: Answer, job: Job, wording: Wording) -> Text:
@@ -249,7 +246,8 @@ def _rival(rival: Job | Lender | None, answer: Answer) -> str:
         return f"the owner; needs {rival.gpus_needed:.3g} GPUs by its last report"
     parts = [f"{rival.state.value} now"]
     if rival.size:
-        parts.append(f"{_gpus(rival.size)} of {rival.pool} (smallest size {rival.gpus_min})")
+        gpus = counted(rival.size, "GPU")
+        parts.append(f"{gpus} of {rival.pool} (smallest size {rival.gpus_min})")
     if rival.priority:
         parts.append(f"priority {rival.priority}")
     if rival.deadline_s is not None:

@@ -20,16 +20,18 @@ from scheduler.core.state import ClusterState
 from scheduler.journal import JournalReader, fold
 from schemas.topics import JOURNAL
 
+LogOption = Annotated[
+    str,
+    typer.Option("--log", help="SQLite, .jsonl, .jsonl.zst or kafka:.", envvar="TIDEGATE_LOG"),
+]
+
 
 def perfetto(
     names: Annotated[
         list[str],
         typer.Argument(metavar="[LOG] FILE", help="A new file, NAME.json or NAME.json.gz."),
     ],
-    log: Annotated[
-        str,
-        typer.Option("--log", help="SQLite, .jsonl, .jsonl.zst or kafka:.", envvar="TIDEGATE_LOG"),
-    ] = DEFAULT_LOG,
+    log: LogOption = DEFAULT_LOG,
     since: Annotated[
         str | None,
         typer.Option(help="From here on: seconds or 6h30m since the beginning, or a time."),

@@ -41,27 +41,13 @@ CellName = Annotated[
 Answer = TypeVar("Answer")
 
 
-def read_log(log: str, cell: str | None = None) -> Reading:
-    """Recover the state that a cell of a finished or a live log has come to.
-
-    Raises:
-        Unreadable: it is not a Tidegate log, or damaged.
-    """
-    return with_log(log, cell, lambda bus: read_bus(bus, cell))
-
-
-def with_log(log: str, cell: str | None, ask: Callable[[Bus], Awaitable[Answer]]) -> Answer:
-    """Open a log for reading, ask it something of a cell, close it.
+def ask_log(log: str, cell: str | None, ask: Callable[[Bus], Awaitable[Answer]]) -> Answer:
+    """Open a log that was `located` for reading, ask it something of a cell, close it.
 
     Raises:
         Unreadable: it is not a Tidegate log, or damaged.
         BusError: it is on Kafka, which does not answer.
     """
-    return ask_log(located(log), cell, ask)
-
-
-def ask_log(log: str, cell: str | None, ask: Callable[[Bus], Awaitable[Answer]]) -> Answer:
-    """Do the same with a log that was `located`."""
 
     async def run() -> Answer:
         clock = SystemClock()

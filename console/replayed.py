@@ -7,6 +7,7 @@ from typing import Any
 from console.output import out, plain
 from explain.journal_lines import decision_lines, fields, line_document, told
 from explain.moments import day_clock, duration
+from explain.shares import counted
 from scheduler.compare import Comparison
 from scheduler.replay import Difference, Result
 from scheduler.story import Line, Story
@@ -154,4 +155,4 @@ def _print_comparison(found: dict[str, Any], result: Result) -> None:
 def _place(place: dict[str, Any]) -> str:
     if not place["gpus"]:
         return "no GPUs"
-    return f"{place['gpus']} GPU{'' if place['gpus'] == 1 else 's'} in {place['pool']}"
+    return f"{counted(place['gpus'], 'GPU')} in {place['pool']}"

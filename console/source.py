@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field as dataclass_field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from console.output import fail
 from explain.acts import Act
 from explain.cell import CellRules
 from explain.loan_history import PastLoan
@@ -187,3 +188,11 @@ class Source(Protocol):
     def wire(self, job: str) -> Wire:
         """Open what a job's worker writes; end if nobody can send it."""
         ...
+
+
+def job_of(at: Source, name: str) -> JobRow:
+    """Give a job, or say that there is none of that name."""
+    known = at.job(name)
+    if known is None:
+        fail(f"{name}: no such job in this log; `tidegate jobs --all` lists those there are.")
+    return known

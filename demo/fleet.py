@@ -1,8 +1,10 @@
 """The demo's services: scheduler, agents and tenants of a scenario, on one embedded bus."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from bus.clock import Clock
 from bus.contract import Bus, Link, Message
@@ -35,7 +37,7 @@ class Fleet:
 
     scheduler: SchedulerService | Leader
     agents: tuple[AgentService, ...]
-    tenants: "Tenants"
+    tenants: Callable[[], Coroutine[Any, Any, None]]
 
     @property
     def duplicates(self) -> int:
@@ -73,7 +75,7 @@ def build_fleet(
     return Fleet(
         scheduler() if link is None else Leader(scheduler, clock),
         tuple(_agents(scenario, bus, link or (lambda _: bus), clock, agents_dir, physics)),
-        Tenants(scenario.workload, bus, clock),
+        partial(_submit, scenario.workload, bus, clock),
     )
 
 
@@ -131,25 +133,16 @@ def _demand(tide: Tide) -> Callable[[float], float]:
     return lambda now_s: float(tide.gpus_needed(now_s - START_S))
 
 
-class Tenants:
-    """Submits the workload's jobs when they arrive.
+async def _submit(workload: Workload, bus: Bus, clock: Clock) -> None:
+    """Speak for all tenants: submit the workload's jobs when they arrive.
 
     After a restart it says again what it had said: the scheduler takes each number once.
     """
-
-    SOURCE = "/operators/demo"  # who speaks for all tenants
-
-    def __init__(self, workload: Workload, bus: Bus, clock: Clock) -> None:
-        """Prepare to submit the workload."""
-        self._workload, self._bus, self._clock = workload, bus, clock
-
-    async def run(self) -> None:
-        """Submit every job at its moment."""
-        self._clock.enter()
-        try:
-            for sequence, (at_s, job) in enumerate(self._workload.submissions(START_S)):
-                await self._clock.sleep_until(at_s)
-                envelope = event(job, source=self.SOURCE, sequence=sequence, bootid=0, time_s=at_s)
-                await self._bus.publish(Message(EVENTS.name, "default", encode(envelope)))
-        finally:
-            self._clock.leave()
+    clock.enter()
+    try:
+        for sequence, (at_s, job) in enumerate(workload.submissions(START_S)):
+            await clock.sleep_until(at_s)
+            said = event(job, source="/operators/demo", sequence=sequence, bootid=0, time_s=at_s)
+            await bus.publish(Message(EVENTS.name, "default", encode(said)))
+    finally:
+        clock.leave()

@@ -10,10 +10,11 @@ from rich.text import Text
 
 from bus.clock import Clock, SystemClock
 from console.bars import bar, legend, progress, sparkline
-from demo.watch import Watch
+from demo.watch import TONES, Watch
 from explain.moments import day_clock, duration
 from explain.phrases import SHORT
 from explain.progress import percent, share_done
+from explain.shares import counted
 from explain.uses import USES, Use, uses_of_pool
 from explain.wording import VERBS, Wording
 from scheduler.core.state import ClusterState, Job, Node
@@ -21,16 +22,6 @@ from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.core.transitions import TERMINAL, JobState, LoanState, NodeState
 from scheduler.policies.interface import Reason
 
-_TONES = {
-    "starts": "green",
-    "scales_out": "green",
-    "scales_in": "yellow",
-    "migrates": "cyan",
-    "moves": "cyan",
-    "preempts": "red",
-    "lends": "yellow",
-    "reclaims": "magenta",
-}
 #: Rows of the legend, and the fewest that the last decisions need, with their frame.
 _LEGEND_ROWS, _LAST_ROWS = 3, 5
 _LEGEND = (USES[: len(USES) // 2], USES[len(USES) // 2 :])
@@ -214,8 +205,7 @@ class LiveView:
 
     def _waiting(self, job: Job, state: ClusterState, width: int) -> Text:
         waited = duration(state.now_s - job.waiting_since_s)
-        least = f"{job.gpus_min} GPU{'' if job.gpus_min == 1 else 's'}"
-        text = Text.assemble((f"{job.id} needs {least}, {waited}", "yellow"))
+        text = Text.assemble((f"{job.id} needs {counted(job.gpus_min, 'GPU')}, {waited}", "yellow"))
         if job.why is not None:
             rule, lost = str(job.why["rule"]), job.why["lost_to"]
             behind = f"; {', '.join(lost)} first" if lost else ""
@@ -271,7 +261,7 @@ class LiveView:
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
         for told, count in self._watch.last(max(rows - 2, 1)):
             reason = told.reason
-            verb = Text(VERBS.get(reason.verb, reason.verb), _TONES.get(reason.verb, ""))
+            verb = Text(VERBS.get(reason.verb, reason.verb), TONES[reason.verb])
             subject = reason.subject if count == 1 else f"{reason.subject} +{count - 1}"
             said = self._voice.sentence(reason)
             when = day_clock(told.at_s, self._start_s)

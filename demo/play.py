@@ -128,7 +128,7 @@ async def drive(fleet: Fleet, clock: PacedClock, end_s: float, view: LiveView | 
         loop.add_signal_handler(number, interrupted.set)
     services = [asyncio.create_task(fleet.scheduler.run())]
     services += [asyncio.create_task(agent.run()) for agent in fleet.agents]
-    tenants = asyncio.create_task(fleet.tenants.run())
+    tenants = asyncio.create_task(fleet.tenants())
     timekeeper = asyncio.create_task(clock.run_until(end_s))
     stop = asyncio.create_task(interrupted.wait())
     painter = None if view is None else asyncio.create_task(paint(view, fleet))

@@ -94,7 +94,8 @@ def summary(result: dict[str, Any]) -> RenderableType:
         return "–" if value is None else f"{value / _HOUR_S:,.2f} GPU h"
 
     met, total = result.get("deadlines_met"), result.get("deadlines_total")
-    missed = None if total is None or met is None else total - met - _number(result)
+    still_open = int(result.get("deadlines_open") or 0)
+    missed = None if total is None or met is None else total - met - still_open
     used = result.get("gpu_utilisation")
     late = result.get("reclaims_late") or 0
     violations = result.get("invariant_violations")
@@ -144,10 +145,6 @@ def summary(result: dict[str, Any]) -> RenderableType:
         border_style="cyan",
         padding=(1, 2),
     )
-
-
-def _number(result: dict[str, Any]) -> int:
-    return int(result.get("deadlines_open") or 0)
 
 
 def _table(title: str, *rows: tuple[str, str, str]) -> Table:

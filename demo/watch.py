@@ -4,35 +4,26 @@ from collections import deque
 from dataclasses import dataclass
 
 from bus.clock import Clock
+from explain.story import Given
+from explain.tide import ON_LOAN
 from scheduler.core.facts import LoadObserved, LoanGranted, LoanLost, LoanReturned, NodeJoined
 from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Decision, Stimulus
-from scheduler.core.transitions import LoanState
-from scheduler.policies.interface import Reason
 
 #: Moments of the run at which the tide is remembered.
 SLOTS = 240
 DECISIONS_KEPT = 60
-#: Verbs worth showing: what was done, not what was left as it is.
-TELLING = (
-    "starts",
-    "scales_out",
-    "scales_in",
-    "migrates",
-    "moves",
-    "preempts",
-    "lends",
-    "reclaims",
-)
-_ON_LOAN = (LoanState.LENT, LoanState.RECLAIMING, LoanState.RETURNING)
-
-
-@dataclass(frozen=True, slots=True)
-class TimedReason:
-    """A reason, and when it was given."""
-
-    at_s: float
-    reason: Reason
+#: Verbs worth showing, with their colours: what was done, not what was left as it is.
+TONES = {
+    "starts": "green",
+    "scales_out": "green",
+    "scales_in": "yellow",
+    "migrates": "cyan",
+    "moves": "cyan",
+    "preempts": "red",
+    "lends": "yellow",
+    "reclaims": "magenta",
+}
 
 
 @dataclass(slots=True)
@@ -51,7 +42,7 @@ class Watch:
         self.start_s, self.end_s = start_s, end_s
         self.decisions = 0
         self._clock = clock
-        self._reasons: deque[TimedReason] = deque(maxlen=DECISIONS_KEPT)
+        self._reasons: deque[Given] = deque(maxlen=DECISIONS_KEPT)
         self._needed: dict[str, float] = {}  #: By owner: GPUs.
         self._gpus: dict[str, int] = {}  #: By node.
         self._lent: dict[str, int] = {}  #: By node on loan: its GPUs.
@@ -81,14 +72,14 @@ class Watch:
                 self._lent.pop(fact.node, None)
         self._keep(stimulus.at_s)
         for reason in decision.reasons:
-            if reason.verb in TELLING:
-                self._reasons.append(TimedReason(stimulus.at_s, reason))
+            if reason.verb in TONES:
+                self._reasons.append(Given(stimulus.at_s, reason))
 
     def see(self, state: ClusterState) -> None:
         """Learn what the state says, also of what was before this watch began."""
         self._needed = {name: lender.gpus_needed for name, lender in state.lenders.items()}
         self._gpus = {node.id: node.gpu_count for node in state.nodes.values()}
-        lent = (node for node in state.nodes.values() if node.loan_state in _ON_LOAN)
+        lent = (node for node in state.nodes.values() if node.loan_state in ON_LOAN)
         self._lent = {node.id: node.gpu_count for node in lent}
         self._keep(state.now_s)
         self._pace.append((self._clock.now_s(), state.now_s))
@@ -108,9 +99,9 @@ class Watch:
         (real_s, now_s), (real_end_s, end_s) = self._pace[0], self._pace[-1]
         return None if real_end_s - real_s < 0.2 else (end_s - now_s) / (real_end_s - real_s)
 
-    def last(self, most: int) -> list[tuple[TimedReason, int]]:
+    def last(self, most: int) -> list[tuple[Given, int]]:
         """Give the newest reasons, oldest first, with how many were alike at that moment."""
-        found: dict[tuple[float, str, str], tuple[TimedReason, int]] = {}
+        found: dict[tuple[float, str, str], tuple[Given, int]] = {}
         for one in reversed(self._reasons):
             key = (one.at_s, one.reason.verb, one.reason.rule)
             if key in found:

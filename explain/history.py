@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from explain.shares import counted
 from explain.story import Event, Story, failure, outputs_of
 from explain.wording import Tone
 
@@ -133,7 +134,7 @@ def _path(sizes: list[int]) -> str:
 
 def _where(event: Event, size: int) -> str:
     nodes = ", ".join(sorted(event.fields["allocation"]))
-    gpus = f"{size} GPU{'s' if size != 1 else ''}"
+    gpus = counted(size, "GPU")
     pool = event.fields.get("pool")  # of a start; it stays in one as its size or nodes change
     return f"{gpus} on {nodes}" if pool is None else f"{gpus} of {pool} ({nodes})"
 
@@ -180,6 +181,6 @@ def _asked(fields: Mapping[str, Any]) -> str:
         return ""
     what = f"{fields['priority']}, " if "priority" in fields else ""
     if (gpus := fields.get("gpus")) is not None:
-        what = f"{gpus} GPU{'' if gpus == 1 else 's'}, "
+        what = f"{counted(gpus, 'GPU')}, "
     why = f": {fields['reason']}" if fields.get("reason") else ""
     return f"{what}by {fields['by']}{why}"

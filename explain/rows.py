@@ -4,7 +4,7 @@ Moments in seconds since the Unix epoch.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from explain.answer import Reading
@@ -284,7 +284,7 @@ def _memory(node: Node, used: Measured | None) -> float | None:
 
 def loans_table(reading: Reading) -> Loans:
     """Give the nodes on loan as rows, and how lending went so far."""
-    state, totals = reading.state, reading.state.totals
+    state = reading.state
     rows = [
         LoanRow(
             node=node.id,
@@ -299,13 +299,7 @@ def loans_table(reading: Reading) -> Loans:
         )
         for node in (state.nodes[name] for name in state.on_loan)
     ]
-    so_far = LoanTotals(
-        loans_granted=totals.loans_granted,
-        loans_reclaimed=totals.loans_reclaimed,
-        reclaims_late=totals.reclaims_late,
-        loaned_gpu_s=totals.loaned_gpu_s,
-        inference_shortfall_gpu_s=totals.inference_shortfall_gpu_s,
-    )
+    so_far = LoanTotals(**{one.name: getattr(state.totals, one.name) for one in fields(LoanTotals)})
     return Loans(state.now_s, reading.origin_s, rows, so_far, state.standing.freezes)
 
 

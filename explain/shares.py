@@ -1,4 +1,4 @@
-"""Shares of one: as people write them, in every place that shows any."""
+"""Shares of one, and counts: as people write them, in every place that shows any."""
 
 
 def percent(share: float) -> str:
@@ -7,3 +7,8 @@ def percent(share: float) -> str:
         return "<1%"
     # What is a hundredth but for the last bits of a float is that hundredth.
     return f"{int(share * 100 + 1e-9)}%"
+
+
+def counted(count: int, noun: str) -> str:
+    """Write how many there are of something: `1 GPU`, `2 GPUs`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from explain.moments import day_clock
+from explain.shares import counted
 from scheduler.core.standing import Accepted, Pause
 from scheduler.core.state import ClusterState, Job
 from scheduler.core.transitions import JobState, NodeState
@@ -27,7 +28,7 @@ def standing_of(state: ClusterState, job: Job, origin_s: float) -> list[str]:
         said.append(f"held by {hold.by} since {since}{_because(hold.reason)}; {lets}")
     if (only := standing.sizes.get(job.id)) is not None:
         since = day_clock(only.since_s, origin_s)
-        gpus = f"{only.gpus} GPU{'' if only.gpus == 1 else 's'}"
+        gpus = counted(only.gpus, "GPU")
         lets = f"`tidegate job scale {job.id} auto` leaves its size to the policy"
         said.append(f"set to {gpus} by {only.by} since {since}{_because(only.reason)}; {lets}")
     if job.state is JobState.QUEUED:

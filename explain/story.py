@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from explain.shares import counted
 from explain.wording import reason_from
 from scheduler.core.state import Job
 from scheduler.core.transitions import TERMINAL, JobState
@@ -212,7 +213,7 @@ class Kept:
 
     def __str__(self) -> str:
         """Say it in a few words."""
-        what = f"{self.files} file{'' if self.files == 1 else 's'}, {self.size_mib} MiB"
+        what = f"{counted(self.files, 'file')}, {self.size_mib} MiB"
         said = f"{what}, at {self.uri}" if self.files else "none"
         return f"{said}; not kept: {self.left_out}" if self.left_out else said
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from scheduler.core.state import ClusterState
 from scheduler.core.transitions import JobState, LoanState, NodeState
 
-_ON_LOAN = (LoanState.LENT, LoanState.RECLAIMING, LoanState.RETURNING)
+ON_LOAN = (LoanState.LENT, LoanState.RECLAIMING, LoanState.RETURNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ def tide_of(state: ClusterState) -> Tide:
     for node in state.nodes.values():
         if node.pool not in lenders or node.state is not NodeState.ALIVE:
             continue
-        if node.loan_state in _ON_LOAN:
+        if node.loan_state in ON_LOAN:
             lent += node.gpu_count
             unused += node.holder.count(None)
         else:

@@ -10,10 +10,15 @@ from scheduler.policies.registry import make_policy
 
 def keeps_order(line: str) -> bool:
     """Whether a policy serves waiting jobs in an order that it can name."""
+    return _queueing(line) is not None
+
+
+def _queueing(line: str) -> Queueing | None:
     try:
-        return isinstance(make_policy(line), Queueing)
+        policy = make_policy(line)
     except ValueError:  # it is not one of this release's
-        return False
+        return None
+    return policy if isinstance(policy, Queueing) else None
 
 
 def positions(state: ClusterState) -> Mapping[str, int]:
@@ -23,9 +28,6 @@ def positions(state: ClusterState) -> Mapping[str, int]:
     none: most set prices, shares or sizes of all jobs at once. A job that waits for something else,
     such as the end of a hold or of a pause, has no place.
     """
-    if not keeps_order(state.leader.policy):
-        return {}
-    policy = make_policy(state.leader.policy)
-    assert isinstance(policy, Queueing)
-    turns = policy.queue(View().snapshot(state))
+    policy = _queueing(state.leader.policy)
+    turns = [] if policy is None else policy.queue(View().snapshot(state))
     return {job: place for place, job in enumerate(turns, 1)}

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from scheduler.core.standing import Standing
 from scheduler.core.state import ClusterState, Job, Lender, Node, OpenCommand, Pool
+from scheduler.core.trial import Borrowed
 
 #: Parts of a state that have a record for each job, node and so on.
 TABLES = ("jobs", "nodes", "commands", "pools", "lenders")
@@ -35,51 +36,24 @@ def _copier(kind: type[Any]) -> Callable[[Any], Any]:
 _COPY = {kind: _copier(kind) for kind in (Job, Node, OpenCommand, Pool, Lender)}
 
 
-class Apart(dict[str, Any]):
+class Apart(Borrowed):
     """A table whose records may be others' too: whoever looks one up is given a copy to change."""
 
-    def __init__(self, table: dict[str, Any]) -> None:
-        """Begin with these records, all of them others'."""
-        super().__init__(table)
-        self.own: set[str] = set()  #: Names of the records that are this table's alone.
-
-    def _made_own(self, name: str, record: Any) -> Any:
-        if name in self.own:
-            return record
-        record = _COPY[type(record)](record)
-        self[name] = record
-        return record
-
-    def __setitem__(self, name: str, record: Any) -> None:
-        self.own.add(name)
-        super().__setitem__(name, record)
-
     def __getitem__(self, name: str) -> Any:
-        return self._made_own(name, super().__getitem__(name))
+        record = dict.__getitem__(self, name)
+        if name not in self.own:
+            self[name] = record = _COPY[type(record)](record)
+        return record
 
     def __delitem__(self, name: str) -> None:
         super().__delitem__(name)
         self.own.discard(name)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """Give the record of a name, to change."""
-        if name not in self:
-            return default
-        return self[name]
 
     def setdefault(self, name: str, default: Any = None) -> Any:
         """Give the record of a name, to change; this one becomes it if there is none."""
         if name not in self:
             self[name] = default
         return self[name]
-
-    def pop(self, name: str, *default: Any) -> Any:
-        """Take a record out."""
-        if name not in self:
-            return super().pop(name, *default)
-        record = self[name]
-        del self[name]
-        return record
 
     def popitem(self) -> tuple[str, Any]:
         """Take out the newest record."""
@@ -90,17 +64,6 @@ class Apart(dict[str, Any]):
         """Take records over."""
         for name, record in dict(*tables, **named).items():
             self[name] = record
-
-    def values(self) -> Any:
-        """Give all records, to change."""
-        return self._all().values()
-
-    def items(self) -> Any:
-        """Give all records with their names, to change."""
-        return self._all().items()
-
-    def _all(self) -> dict[str, Any]:
-        return {name: self[name] for name in [*self]}
 
 
 class Kept(NamedTuple):

@@ -23,7 +23,7 @@ from services.gateway_section import AuthSection, BindingSection, RobotSection
 
 #: What a robot's token begins with, so that scanners for secrets find one that leaks.
 ROBOT = "tidegate_"
-_SESSION = "session"
+SESSION = "session"
 #: So often at most it is looked whether the configuration changed, in seconds.
 _LOOK_S = 1.0
 #: A file that was written less long ago may be half written: an editor empties it first.
@@ -118,8 +118,8 @@ class Identities:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme:
             return await self._bearer(given.strip()) if scheme.lower() == "bearer" else None
-        text = cookies.get(self.cookie_name(_SESSION))
-        said = self.seal.opened(_SESSION, text, self.clock.now_s()) if text else None
+        text = cookies.get(self.cookie_name(SESSION))
+        said = self.seal.opened(SESSION, text, self.clock.now_s()) if text else None
         if said is None or said["id"] in self._ended:
             return None
         return self._person(said["name"], said["groups"], "cookie")
@@ -193,13 +193,13 @@ class Identities:
         kept = [group for group in groups if group in bound]
         said = {"id": secrets.token_urlsafe(16), "name": name, "groups": kept}
         until_s = self.clock.now_s() + auth.session_s
-        return self.seal.sealed(_SESSION, said, until_s), auth.session_s
+        return self.seal.sealed(SESSION, said, until_s), auth.session_s
 
     def end(self, cookies: Mapping[str, str]) -> None:
         """End a session before its time, for this gateway."""
         now_s = self.clock.now_s()
         self._ended = {one: until_s for one, until_s in self._ended.items() if until_s > now_s}
-        said = self.seal.opened(_SESSION, cookies.get(self.cookie_name(_SESSION), ""), now_s)
+        said = self.seal.opened(SESSION, cookies.get(self.cookie_name(SESSION), ""), now_s)
         if said is not None:
             self._ended[said["id"]] = said["until_s"]
 

@@ -20,6 +20,7 @@ from explain.metrics import Sample
 from explain.tide import Tide, tide_of
 from gateway import sidecar
 from gateway.about import Kind, mentions, slot_of
+from gateway.forks import TABLES
 from scheduler.core.restore import state_in_steps
 from scheduler.core.state import ClusterState
 from schemas.journal import NO_DIGEST, RawEntry
@@ -32,8 +33,7 @@ _MARKS_A_LOAD = 3
 PLACE_EVERY = 250
 #: If marks take more bytes, every second one of the older half is removed.
 MARKS_BYTES = 2 * 1024**3
-#: Parts of a state that have a record for each job, node and so on; so many are written at a time.
-_TABLES = ("jobs", "nodes", "commands", "pools", "lenders")
+#: So many records are written at a time.
 _STEP = 500
 
 
@@ -329,14 +329,14 @@ def open_index(path: Path | None) -> Index:
 def written(state: ClusterState) -> Iterator[bytes]:
     """Write a state as JSON, in parts between which others may work."""
     # What has a record each is written apart, and the rest in one piece around it.
-    empty: dict[str, Any] = {table: {} for table in _TABLES}
+    empty: dict[str, Any] = {table: {} for table in TABLES}
     rest = {
         name: value
         for name, value in orjson.loads(orjson.dumps(replace(state, **empty))).items()
-        if name not in _TABLES
+        if name not in TABLES
     }
     yield orjson.dumps(rest)[:-1]
-    for table in _TABLES:
+    for table in TABLES:
         left = iter(getattr(state, table).items())
         yield b",%s:{" % orjson.dumps(table)
         between = b""

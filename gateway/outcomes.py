@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, Literal
 
 import orjson
@@ -22,6 +23,8 @@ from schemas.topics import REQUESTS
 
 Result = Literal["pending", "done", "refused", "dead_letter", "would_be_done"]
 _Document = dict[str, Any]
+#: What is the same where a request is asked again.
+_same = attrgetter("subject", "tenant", "cell", "reason", "args")
 
 
 class Outcome:
@@ -40,14 +43,7 @@ class Outcome:
 
     def is_of(self, asked: Request) -> bool:
         """Whether it is of the same request, asked again."""
-        mine, other = self.asked, asked
-        return (mine.subject, mine.tenant, mine.cell, mine.reason, mine.args) == (
-            other.subject,
-            other.tenant,
-            other.cell,
-            other.reason,
-            other.args,
-        )
+        return _same(self.asked) == _same(asked)
 
     def seen_by(self, who: Subject) -> "Outcome":
         """Give it as somebody sees it."""

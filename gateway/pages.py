@@ -14,9 +14,8 @@ from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 
 from gateway.entrance import configured, local
 from gateway.guard import CONTENT_SECURITY_POLICY
-from gateway.identities import Identities
+from gateway.identities import SESSION, Identities
 from gateway.problems import Problem
-from gateway.signing_in import SESSION
 from gateway.subjects import LocalToken, cookies_of
 
 #: Where the built console is; in a checkout, after `make console`.

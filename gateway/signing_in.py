@@ -9,13 +9,12 @@ import secrets
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 
-from gateway.identities import Identities
+from gateway.identities import SESSION, Identities
 from gateway.problems import Problem
 from gateway.provider import Provider
 from gateway.subjects import cookies_of
 
 _SIGN_IN = "sign-in"
-SESSION = "session"
 #: A sign-in is to be done in so many seconds.
 _SIGN_IN_S = 600
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from prometheus_client import (
@@ -31,26 +32,22 @@ class MetricDefinition:
     """The definition of a metric."""
 
     kind: Literal["counter", "gauge", "histogram"]
-    labels: tuple[str, ...]
     help: str
     roles: tuple[RoleName, ...]
+    named: str = ""  #: Its labels, with spaces in between.
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of its labels, in order."""
+        return tuple(self.named.split())
 
 
-def _counter(help: str, roles: tuple[RoleName, ...], *labels: str) -> MetricDefinition:
-    return MetricDefinition("counter", labels, help, roles)
-
-
-def _gauge(help: str, roles: tuple[RoleName, ...], *labels: str) -> MetricDefinition:
-    return MetricDefinition("gauge", labels, help, roles)
-
-
-def _histogram(help: str, roles: tuple[RoleName, ...], *labels: str) -> MetricDefinition:
-    return MetricDefinition("histogram", labels, help, roles)
-
-
+_counter = partial(MetricDefinition, "counter")
+_gauge = partial(MetricDefinition, "gauge")
+_histogram = partial(MetricDefinition, "histogram")
 #: Every metric, by name. Tests compare dashboards and rules with it.
 METRICS: dict[str, MetricDefinition] = {
-    "tidegate_build_info": _gauge("Which release runs, as what.", ALL, "version", "role"),
+    "tidegate_build_info": _gauge("Which release runs, as what.", ALL, "version role"),
     "tidegate_loop_lag_seconds": _gauge(
         "The latest that the event loop was, over the last 15 to 30 s.", ALL
     ),
@@ -63,8 +60,7 @@ METRICS: dict[str, MetricDefinition] = {
     "tidegate_dead_letters_total": _counter(
         "Messages that could not be taken and were set aside. Of a bridge, cell is empty.",
         ALL,
-        "cell",
-        "role",
+        "cell role",
     ),
     "tidegate_oldest_unacked_seconds": _gauge(
         "How long the oldest message has waited to be stored by the bus.", BRIDGE + AGENTS
@@ -85,7 +81,7 @@ METRICS: dict[str, MetricDefinition] = {
     "tidegate_transaction_seconds": _histogram(
         "Time to store a tick's decisions, commands and offsets together.", SCHEDULER, "cell"
     ),
-    "tidegate_loans": _gauge("Nodes on loan, by state of the loan.", SCHEDULER, "cell", "state"),
+    "tidegate_loans": _gauge("Nodes on loan, by state of the loan.", SCHEDULER, "cell state"),
     "tidegate_reclaim_seconds": _histogram(
         "From the decision to reclaim a node until its owner has it.", SCHEDULER, "cell"
     ),
@@ -96,44 +92,35 @@ METRICS: dict[str, MetricDefinition] = {
         "GPUs by use: serving their owner, training, loaned (on loan and free), idle, or unknown "
         "(their agent is silent). Those of dead nodes are not counted.",
         SCHEDULER,
-        "cell",
-        "pool",
-        "state",
+        "cell pool state",
     ),
     "tidegate_gpu_utilisation": _gauge(
         "Mean utilisation, from 0 to 1, of the GPUs that agents measured in the last five minutes.",
         SCHEDULER,
-        "cell",
-        "pool",
+        "cell pool",
     ),
     "tidegate_gpu_memory_used_bytes": _gauge(
-        "Memory used on those GPUs together.", SCHEDULER, "cell", "pool"
+        "Memory used on those GPUs together.", SCHEDULER, "cell pool"
     ),
     "tidegate_gpu_power_watts": _gauge(
-        "Power that those GPUs draw together.", SCHEDULER, "cell", "pool"
+        "Power that those GPUs draw together.", SCHEDULER, "cell pool"
     ),
     "tidegate_node_gpu_utilisation": _gauge(
         "Mean utilisation of a node's GPUs, as its agent measured them in the last five minutes; "
         "of an edge server too, which need not be scraped. The first 2,000 nodes by name.",
         SCHEDULER,
-        "cell",
-        "pool",
-        "node",
+        "cell pool node",
     ),
     "tidegate_node_gpu_memory_used_bytes": _gauge(
         "Memory used on a node's GPUs together. The first 2,000 nodes by name.",
         SCHEDULER,
-        "cell",
-        "pool",
-        "node",
+        "cell pool node",
     ),
     "tidegate_requests_total": _counter(
         "What people asked for: done, refused by the engine, or a dead letter, by why. Of one that "
         "no trusted key has signed, verb is empty.",
         SCHEDULER,
-        "cell",
-        "verb",
-        "outcome",
+        "cell verb outcome",
     ),
     "tidegate_over_rate_total": _counter(
         "Messages not taken, since their source said more than it may.", SCHEDULER, "cell"
@@ -143,19 +130,14 @@ METRICS: dict[str, MetricDefinition] = {
         SCHEDULER,
         "cell",
     ),
-    "tidegate_jobs": _gauge("Jobs remembered, by state.", SCHEDULER, "cell", "state"),
+    "tidegate_jobs": _gauge("Jobs remembered, by state.", SCHEDULER, "cell state"),
     "tidegate_tenant_jobs": _gauge(
         "Jobs remembered, by tenant and state. The first 500 tenants by name.",
         SCHEDULER,
-        "cell",
-        "tenant",
-        "state",
+        "cell tenant state",
     ),
     "tidegate_tenant_gpus": _gauge(
-        "GPUs that a tenant's jobs hold. The first 500 tenants by name.",
-        SCHEDULER,
-        "cell",
-        "tenant",
+        "GPUs that a tenant's jobs hold. The first 500 tenants by name.", SCHEDULER, "cell tenant"
     ),
     "tidegate_commands_total": _counter("Commands issued since the cell began.", SCHEDULER, "cell"),
     "tidegate_claims_total": _counter(
@@ -219,8 +201,7 @@ METRICS: dict[str, MetricDefinition] = {
     "tidegate_transfers_total": _counter(
         "Checkpoints brought to the store or from it: done, or failed (or stopped).",
         AGENTS,
-        "way",
-        "outcome",
+        "way outcome",
     ),
     "tidegate_transfer_bytes_total": _counter("What of them was moved.", AGENTS, "way"),
     "tidegate_transfer_left_bytes": _gauge(

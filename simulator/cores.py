@@ -7,11 +7,11 @@ once, what says nothing new is not passed on, and contact is kept by silence and
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from runtime.core import Action, AgentCore, Command as Order, Limits, NodeSpec, Report as Reported
+from runtime.core import Action, AgentCore, Command as Order, NodeSpec, Report as Reported
 from runtime.executor import Machine
 from runtime.simulated import Physics, SimulatedExecutor
 from runtime.simulated_owner import SimulatedOwner
@@ -41,7 +41,7 @@ class Wire:
         return (0.0,)
 
 
-class _Lane(Generic[_Word]):
+class Lane(Generic[_Word]):
     """What is on its way from one to another, in order."""
 
     def __init__(self, copies_s: Callable[[], Sequence[float]]) -> None:
@@ -97,28 +97,22 @@ class _Watched(Machine):
 
 
 class Agent:
-    """A real core on simulated workers. Its process may end and begin again, its link be cut."""
+    """A real core on simulated workers."""
 
     def __init__(
-        self,
-        name: str,
-        specs: Sequence[NodeSpec],
-        owner: SimulatedOwner | None = None,
-        limits: Limits | None = None,
+        self, name: str, specs: Sequence[NodeSpec], owner: SimulatedOwner | None = None
     ) -> None:
         """Make it; it is born when its field begins."""
-        self.name, self._specs, self._owner, self._limits = name, specs, owner, limits
-        self.core = AgentCore(name, specs, limits)
+        self.name, self._specs, self._owner = name, specs, owner
+        self.core = AgentCore(name, specs)
         #: Is told what it does, and what its workers and its owner report.
         self.watch: Callable[[Action | Reported, float], None] = lambda _what, _now_s: None
-        self.linked, self.up = True, True
         self._bootid = self._sequence = 0
-        self.connect(Wire())
 
     def connect(self, wire: Wire) -> None:
         """Put it on a wire."""
-        self.inbox: _Lane[Order] = _Lane(wire.orders)
-        self.outbox: _Lane[tuple[Cause, EventData]] = _Lane(wire.events)
+        self.inbox: Lane[Order] = Lane(wire.orders)
+        self.outbox: Lane[tuple[Cause, EventData]] = Lane(wire.events)
 
     def begin(self, now_s: float) -> None:
         """Be born, with no worker yet."""
@@ -129,34 +123,15 @@ class Agent:
         self._turns = Turns(self.core, machine, _EVERY_S, self._say, lambda: None)
         self._turns.begin(now_s)
 
-    def restart(self, now_s: float) -> None:
-        """Lose all workers, and come back with what was written down."""
-        self.core = AgentCore.from_dict(self.name, self._specs, self.core.to_dict(), self._limits)
-        self._bootid, self._sequence, self.up = self._bootid + 1, 0, True
-        self.begin(now_s)
-
-    def die(self, now_s: float, *, farewell: bool) -> None:
-        """End, with all workers; with a word, or without."""
-        if farewell:
-            self._turns.farewell("shut down", now_s)
-        self.up = False
-
     @property
     def due_s(self) -> float:
         """When it, or what it said, goes on."""
-        said_s = self.outbox.due_s if self.linked else math.inf
-        return min(said_s, self._turn_s)
-
-    @property
-    def _turn_s(self) -> float:
-        if not self.up:
-            return math.inf
-        return min(self._turns.due_s, self.inbox.due_s if self.linked else math.inf)
+        return min(self.outbox.due_s, self._turns.due_s, self.inbox.due_s)
 
     def turn(self, now_s: float) -> None:
         """Take a turn, if one is due."""
-        if self._turn_s <= now_s:
-            self._turns.turn(now_s, self.inbox.take(now_s) if self.linked else ())
+        if min(self._turns.due_s, self.inbox.due_s) <= now_s:
+            self._turns.turn(now_s, self.inbox.take(now_s))
 
     def _say(self, data: EventData, now_s: float, causation: str | None) -> None:
         cause = Cause(f"/agents/{self.name}", self._bootid, self._sequence, now_s)
@@ -169,7 +144,7 @@ class Cores:
 
     def __init__(self, agents: Sequence[Agent], wire: Wire | None = None) -> None:
         """Connect the agents; they are born when the field begins."""
-        self.agents = {agent.name: agent for agent in agents}
+        self.agents: Mapping[str, Agent] = {agent.name: agent for agent in agents}
         for agent in agents:
             agent.connect(wire or Wire())
         self._dedupe, self._contact = Dedupe(), Contact()
@@ -181,14 +156,6 @@ class Cores:
         self._driver = driver
         for agent in self.agents.values():
             agent.begin(driver.now_s)
-
-    def restart(self) -> None:
-        """Begin the scheduler's service anew, with what its journal keeps."""
-        taken, self._dedupe = self._dedupe.to_dict(), Dedupe()
-        self._dedupe.load(taken)
-        self._dedupe.excuse()
-        self._contact = Contact()
-        self._contact.begin(self._driver.engine.state, self._driver.now_s)
 
     @property
     def next_s(self) -> float:
@@ -213,7 +180,7 @@ class Cores:
     def _hear(self, agent: Agent, now_s: float) -> bool:
         """Take what an agent said, each message once; say whether there was any."""
         spoke = False
-        for cause, data in agent.outbox.take(now_s) if agent.linked else ():
+        for cause, data in agent.outbox.take(now_s):
             verdict = self._dedupe.take(cause.source, cause.bootid, cause.sequence, now_s)
             if verdict is Verdict.DUPLICATE:
                 continue

@@ -12,12 +12,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-import orjson
-
 from scheduler.core.engine import Engine
-from scheduler.core.restore import state_from_dict
 from scheduler.core.settings import Settings
-from scheduler.core.state import ClusterState, state_to_json
+from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import (
     Cause,
     Command,
@@ -79,7 +76,6 @@ class Driver:
         settings: Settings,
         line: str | None = None,
         cell: str = "default",
-        begin_s: float = 0.0,
         *,
         skips: bool = False,
         policies: Callable[[str], Policy] | None = None,
@@ -93,7 +89,6 @@ class Driver:
             settings: Of the engine.
             line: The policy with its options, as a journal names it; None: its name.
             cell: What it decides for, as a journal names it.
-            begin_s: The engine's first moment. Nobody is asked before `START_S`.
             skips: Whether rounds are left out while there is neither a job nor a loan, as a field
                 may have it that answers all commands at once.
             policies: What makes a policy of its line, if people may choose another; None: `policy`
@@ -101,18 +96,16 @@ class Driver:
             state: What the engine goes on from, by `resume`; None: from nothing, by `begin`.
         """
         self._field = field
-        self._policies = policies or (lambda _: policy)
-        self.engine = self._go_on(ClusterState(cell=cell) if state is None else state)
+        self.engine = Engine(
+            ClusterState(cell=cell) if state is None else state, policies or (lambda _: policy)
+        )
         self.watches: list[Watch] = []
-        self.now_s = begin_s
+        self.now_s = 0.0  #: The engine's moment. Nobody is asked before `START_S`.
         self.violations = 0
         self._line, self._settings, self._skips = line or policy.name, settings, skips
         self._orders: deque[Command] = deque()
         self._sequence = 0
         self._cycles = 0
-
-    def _go_on(self, state: ClusterState) -> Engine:
-        return Engine(state, self._policies)
 
     def say(self, data: Input, source: str | Cause) -> None:
         """Let the engine decide on one input now; its commands wait until the field is done."""
@@ -127,7 +120,8 @@ class Driver:
 
     def begin(self) -> None:
         """Let the policy lead, and the field say what there is and was."""
-        self._lead()
+        led = LeaderStarted("simulator", 1, self._line, self._settings.to_dict())
+        self.say(led, "scheduler")
         self._field.begin(self)
         self._obey()
         while self._field.next_s < START_S:
@@ -141,15 +135,6 @@ class Driver:
         self.now_s = self.engine.state.now_s
         self._field.begin(self)
         self._obey()
-
-    def restart(self) -> None:
-        """Let another leader go on from what a snapshot keeps of the engine."""
-        self.engine = self._go_on(state_from_dict(orjson.loads(state_to_json(self.engine.state))))
-        self._lead()
-
-    def _lead(self) -> None:
-        epoch, settings = self.engine.state.leader.epoch + 1, self._settings.to_dict()
-        self.say(LeaderStarted("simulator", epoch, self._line, settings), "scheduler")
 
     def advance(
         self, until_s: float = math.inf, is_over: Callable[[float], bool] = lambda _: False

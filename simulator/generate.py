@@ -16,8 +16,8 @@ What each figure is from:
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from scheduler.policies.interface import Floats, Ints
 from schemas.events import JobSubmitted, RatePoint
 from simulator.models import MODELS, ModelFacts, speedup
 from simulator.workload import JobArrival, Workload
@@ -74,7 +74,8 @@ def generate(seed: int, demand: Demand | None = None) -> Workload:
     demand = Demand() if demand is None else demand
     rng = np.random.Generator(np.random.PCG64(seed))
     count = max(_JOBS_MIN, round(JOBS_PER_GPU_HOUR * demand.pool_gpus * demand.hours))
-    at_s = _arrivals(rng, count, demand)
+    minutes = np.arange(max(1, int(demand.hours * 60)))
+    at_s = arrivals(rng, count, np.array(ARRIVAL_DAY)[minutes // 60 % 24])
     shares = np.array(_SIZE_COUNTS) / sum(_SIZE_COUNTS)
     asked = np.array(_SIZES)[rng.choice(len(_SIZES), count, p=shares)]
     models = rng.choice(len(NAMES), count, p=NAME_SHARES)
@@ -112,23 +113,15 @@ def generate(seed: int, demand: Demand | None = None) -> Workload:
     return Workload(jobs=jobs, name=f"generated-{seed}", source_format="generated", notes=(note,))
 
 
-def _arrivals(rng: np.random.Generator, count: int, demand: Demand) -> NDArray[np.float64]:
-    """Draw arrival moments by the day's curve: one each minute's chance, ascending, from 0."""
-    minutes = np.arange(max(1, int(demand.hours * 60)))
-    hour = minutes // 60 % 24
-    weight = np.array(ARRIVAL_DAY)[hour]
-    drawn = rng.choice(len(minutes), count, p=weight / weight.sum())
+def arrivals(rng: np.random.Generator, count: int, weights: Floats) -> Floats:
+    """Draw (count,) moments by the weight of each minute, ascending, from 0."""
+    drawn = rng.choice(len(weights), count, p=weights / weights.sum())
     at_s = np.sort((drawn + rng.random(count)) * 60.0)
-    first_s = float(at_s[0])
-    return np.asarray(np.round(at_s - first_s, 3), dtype=np.float64)
+    moments: Floats = np.round(at_s - at_s[0], 3)
+    return moments
 
 
-def _scaled(
-    raw: NDArray[np.float64],
-    asked: NDArray[np.int64],
-    at_s: NDArray[np.float64],
-    demand: Demand,
-) -> NDArray[np.float64]:
+def _scaled(raw: Floats, asked: Ints, at_s: Floats, demand: Demand) -> Floats:
     """Scale durations until the jobs ask for the load, none longer than half of the hours."""
     wanted_gpu_s = demand.load * demand.pool_gpus * demand.hours * 3600.0
     left_s = np.maximum(0.0, demand.hours * 3600.0 - at_s)
@@ -140,7 +133,8 @@ def _scaled(
         duration_s = np.minimum(np.clip(raw * middle, shortest_s, longest_s), left_s)
         asked_gpu_s = float((duration_s * asked).sum())
         low, high = (middle, high) if asked_gpu_s < wanted_gpu_s else (low, middle)
-    return np.asarray(np.clip(raw * high, shortest_s, longest_s), dtype=np.float64)
+    scaled: Floats = np.clip(raw * high, shortest_s, longest_s)
+    return scaled
 
 
 def _submission(

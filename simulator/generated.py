@@ -30,6 +30,7 @@ from simulator.generate import (
     NAMES,
     TENANT_SHARES,
     TENANTS,
+    arrivals,
 )
 from simulator.models import MODELS
 
@@ -104,7 +105,9 @@ def make_jobs(seed: int, mix: Mix) -> Iterator[MadeJob]:
     """
     rng = np.random.Generator(np.random.PCG64(seed))
     count = mix.jobs or max(1, round(JOBS_PER_GPU_HOUR * mix.gpus * mix.days * 24.0))
-    submit_s = _arrivals(rng, count, mix.days)
+    minutes = np.arange(max(1, round(mix.days * 1440)))
+    week = np.where(minutes // 1440 % 7 >= 5, _WEEKEND, 1.0)
+    submit_s = arrivals(rng, count, np.array(ARRIVAL_DAY)[minutes // 60 % 24] * week)
     asked = np.array(_ASKED)[rng.choice(len(_ASKED), count, p=_ASKED_SHARES)]
     # In a small pool one gang must not be all there is.
     asked = np.minimum(asked, 1 << (max(1, mix.gpus // 4).bit_length() - 1))
@@ -144,17 +147,6 @@ def _grid(asked: int, mix: Mix) -> tuple[int, ...]:
     low, high = mix.elastic_range
     most = min(asked * high, mix.gpus)
     return tuple(size for size in _SIZES if asked * low <= size <= most or size == asked)
-
-
-def _arrivals(rng: np.random.Generator, count: int, days: float) -> Floats:
-    """(count,) moments by the day's and the week's curve, ascending, from 0."""
-    minutes = np.arange(max(1, round(days * 1440)))
-    weight = np.array(ARRIVAL_DAY)[minutes // 60 % 24]
-    weight = weight * np.where(minutes // 1440 % 7 >= 5, _WEEKEND, 1.0)
-    drawn = rng.choice(len(minutes), count, p=weight / weight.sum())
-    at_s = np.sort((drawn + rng.random(count)) * 60.0)
-    moments: Floats = np.round(at_s - at_s[0], 3)
-    return moments
 
 
 def _scaled(raw: Floats, asked: Ints, submit_s: Floats, mix: Mix) -> Floats:

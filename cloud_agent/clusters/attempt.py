@@ -1,5 +1,6 @@
 """What the executor needs of a cluster's own scheduler: to run gangs, and to tell how they end."""
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -82,6 +83,12 @@ class Work:
     folder: Path
     #: Whose it is; None: nobody says.
     tenant: str | None = None
+
+    @property
+    def port(self) -> int:
+        """Port of its rendezvous, where several share a host: below those that Linux gives out."""
+        run = f"{self.job}/{self.started.epoch}"
+        return 20_000 + zlib.crc32(run.encode()) % 10_000
 
 
 class Attempt(ABC):

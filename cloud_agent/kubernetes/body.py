@@ -11,7 +11,6 @@ of name. The node's device plugin chooses the devices of a Pod.
 
 import hashlib
 import re
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,8 +21,6 @@ from cloud_agent.options import KubernetesOptions
 from runtime.executors.folder import CHECKPOINTS, WORK
 
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
-#: Ports of rendezvous, for workers that share a loopback: below those that Linux gives out.
-_PORT_FIRST, _PORTS = 20_000, 10_000
 _VOLUME = "tidegate"
 #: Kubernetes sends no signals: this polls a file and signals a program that saves on a signal.
 _KEEPER = """
@@ -183,7 +180,6 @@ def _environment(work: Work, options: KubernetesOptions, run: Path) -> list[Json
     world = str(len(nodes_of(work)))
     # A program cannot pass itself off as another job, nor be told of a checkpoint there is not.
     wanted = {k: v for k, v in work.program.env.items() if not k.startswith("TIDEGATE_")}
-    port = _PORT_FIRST + zlib.crc32(f"{work.job}/{work.started.epoch}".encode()) % _PORTS
     first = f"{job_name(work)}-0.{options.service}" if options.service else "127.0.0.1"
     said = {
         **{name: _literal(value) for name, value in wanted.items()},
@@ -204,7 +200,7 @@ def _environment(work: Work, options: KubernetesOptions, run: Path) -> list[Json
         "ROLE_RANK": "$(RANK)",
         "ROLE_WORLD_SIZE": world,
         "MASTER_ADDR": first,
-        "MASTER_PORT": str(port),
+        "MASTER_PORT": str(work.port),
     }
     if work.started.resume is not None:
         said["TIDEGATE_RESUME"] = _literal(str(_there(work.started.resume, options)))

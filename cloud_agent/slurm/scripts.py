@@ -7,7 +7,6 @@ once, whether Slurm's process tracking signals a whole tree (linuxproc, pgid) or
 (cgroup).
 """
 
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import join, quote
@@ -18,9 +17,6 @@ from cloud_agent.slurm.run import LEASE, Run
 from runtime.core import Placement
 from runtime.executors.folder import CHECKPOINTS, LOGS, WORK
 from schemas.programs import Program
-
-#: Ports of rendezvous: below those that Linux gives out by itself.
-_PORT_FIRST, _PORTS = 20_000, 10_000
 
 
 def sbatch_options(work: Work, run: Run, comment: str, options: SlurmOptions) -> list[str]:
@@ -108,7 +104,7 @@ def keeper_script(work: Work, run: Run, options: SlurmOptions) -> str:
         "TIDEGATE_EPOCH": str(epoch),
         "TIDEGATE_CHECKPOINT_DIR": str(run.folder / CHECKPOINTS),
         "TIDEGATE_GRACE_S": f"{options.grace_s:g}",
-        "MASTER_PORT": str(_PORT_FIRST + zlib.crc32(f"{job}/{epoch}".encode()) % _PORTS),
+        "MASTER_PORT": str(work.port),
     }
     if work.started.resume is not None:
         said["TIDEGATE_RESUME"] = str(work.started.resume)

@@ -51,7 +51,7 @@ def described(request: Request, layout: Layout, now_s: float) -> Prepared:
         (wrong if one.serious else remarks).append(_told(one))
     if request.key is not None and request.cert is None:
         wrong.append("--key: goes with --cert; give the certificate that it belongs to")
-    keys, wrong_keys = _trusted(request.trusted)
+    keys, wrong_keys = _trusted(request.trusted_key)
     wrong += wrong_keys
     counted, wrong_count = _counted(request, layout)
     wrong += wrong_count

@@ -1,7 +1,7 @@
 """The request for an installation, and the files that result from it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from services.config import Config
@@ -38,7 +38,7 @@ class Request:
     cert: Path | None = None
     key: Path | None = None
     #: KID=FILE, public keys of the scheduler.
-    trusted: Sequence[str] = ()
+    trusted_key: Sequence[str] = ()
     gpus: int | None = None
     gpu_type: str | None = None
     #: Who else needs the GPUs; `none` is the only value here.
@@ -53,20 +53,9 @@ class Request:
     @property
     def said(self) -> list[str]:
         """The options that describe a server, as far as they were given."""
-        given: dict[str, object] = {
-            "--name": self.name,
-            "--broker": self.broker,
-            "--checkpoints": self.checkpoints,
-            "--ca": self.ca,
-            "--cert": self.cert,
-            "--key": self.key,
-            "--trusted-key": self.trusted or None,
-            "--gpus": self.gpus,
-            "--gpu-type": self.gpu_type,
-            "--owner": self.owner,
-            "--isolation": self.isolation,
-        }
-        return [option for option, value in given.items() if value is not None]
+        given = [one.name for one in fields(self) if getattr(self, one.name) not in (None, ())]
+        options = (f"--{name.replace('_', '-')}" for name in given)
+        return [option for option in options if option not in ("--config", "--environment")]
 
 
 @dataclass(frozen=True, slots=True)

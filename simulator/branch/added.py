@@ -40,26 +40,10 @@ def knowledge_like(known_later: Mapping[str, Job], new: str, like: Job) -> Job:
 
 
 def _submission(like: Job, name: str, now_s: float) -> JobSubmitted:
-    fields = {
-        "job": name,
-        "tenant": like.tenant,
-        "model": like.model,
-        "gpus_min": like.gpus_min,
-        "gpus_max": like.gpus_max,
-        "gpus": like.gpus,
-        "total_steps": like.total_steps,
-        "samples_per_step": like.samples_per_step,
-        "rates": [{"gpus": int(gpus), "samples_per_s": rate} for gpus, rate in like.rates],
+    alike = JobSubmitted.model_fields.keys() - {"job", "rates"}
+    fields = {field: getattr(like, field) for field in alike}
+    if like.deadline_s is not None:
         # It has as long as the other had.
-        "deadline_s": None
-        if like.deadline_s is None
-        else now_s + max(0.0, like.deadline_s - like.submit_s),
-        "memory_mib": like.memory_mib,
-        "checkpoint_mib": like.checkpoint_mib,
-        "checkpoint_cost_s": like.checkpoint_cost_s,
-        "start_cost_s": like.start_cost_s,
-        "priority": like.priority,
-        "edge_allowed": like.edge_allowed,
-        "program": like.program,
-    }
-    return JobSubmitted.model_validate(fields)
+        fields["deadline_s"] = now_s + max(0.0, like.deadline_s - like.submit_s)
+    rates = [{"gpus": int(gpus), "samples_per_s": rate} for gpus, rate in like.rates]
+    return JobSubmitted.model_validate(fields | {"job": name, "rates": rates})

@@ -30,12 +30,9 @@ class Deed:
         return f"{self.subject} {self.kind}" + (f" {self.what}" if self.what else "")
 
 
-class Deeds:
-    """Finds deeds among facts."""
-
-    def of(self, at_s: float, entry: int, found: Iterable[object]) -> list[Deed]:
-        """Give the deeds among the facts of an entry, in order."""
-        return [Deed(at_s, entry, *deed) for fact in found if (deed := _deed(fact)) is not None]
+def deeds_of(at_s: float, entry: int, found: Iterable[object]) -> list[Deed]:
+    """Give the deeds among the facts of an entry, in order."""
+    return [Deed(at_s, entry, *deed) for fact in found if (deed := _deed(fact)) is not None]
 
 
 def _deed(fact: object) -> tuple[str, str, str] | None:

@@ -39,7 +39,7 @@ from schemas.events import (
     WorkerFailed,
 )
 from schemas.requests import ReadLog
-from simulator.branch.deeds import Deed, Deeds
+from simulator.branch.deeds import Deed, deeds_of
 from simulator.branch.owners import Shortfall
 from simulator.branch.tides import Tides
 from simulator.gangs import ESTIMATOR
@@ -173,7 +173,7 @@ def read_origin(
         fold(state, one)
         seen.saw(stimulus, facts_now, state)
         if origin is not None:
-            origin.record.deeds += seen.deeds.of(stimulus.at_s, one.number, facts_now)
+            origin.record.deeds += deeds_of(stimulus.at_s, one.number, facts_now)
             _take_outside(origin, stimulus)
             tides.look(state)
         elif one.number == entry:
@@ -250,7 +250,7 @@ class _Seen:
     """Measures how the agents of a log work."""
 
     def __init__(self) -> None:
-        self.deeds, self.shortfall = Deeds(), Shortfall()
+        self.shortfall = Shortfall()
         self.gone: dict[str, Job] = {}  #: Jobs that the state has forgotten since.
         self._behaviour = AgentBehaviour()
         self._changed: dict[str, tuple[float, bool]] = {}  # when, and whether it was a change

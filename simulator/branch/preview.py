@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import orjson
@@ -122,19 +122,13 @@ def _freed(name: str, begin: ClusterState, at_s: float, branch: Branch, asked: V
     return Freed(name, branch.emptied.get(name) if held else at_s, by_s)
 
 
-@dataclass(slots=True)
-class _JobDeeds:
-    """What was done to a job on one side."""
-
-    deeds: list[Deed] = field(default_factory=list)
-
-    def first_not_in(self, other: "_JobDeeds") -> Deed | None:
-        """Give the first deed that the other side does not have, or has at another time."""
-        for number, deed in enumerate(self.deeds):
-            match = other.deeds[number] if number < len(other.deeds) else None
-            if match is None or match.key != deed.key or abs(match.at_s - deed.at_s) > SAME_S:
-                return deed
-        return None
+def _first_not_in(others: Sequence[Deed], deeds: Sequence[Deed]) -> Deed | None:
+    """Give the first deed about a job that the other side lacks, or has at another time."""
+    for number, deed in enumerate(deeds):
+        match = others[number] if number < len(others) else None
+        if match is None or match.key != deed.key or abs(match.at_s - deed.at_s) > SAME_S:
+            return deed
+    return None
 
 
 def _moves(
@@ -144,7 +138,7 @@ def _moves(
     found = []
     for job in {**sides[0], **sides[1]}:
         mine, others = sides[1][job], sides[0][job]
-        deed, missing = mine.first_not_in(others), others.first_not_in(mine)
+        deed, missing = _first_not_in(others, mine), _first_not_in(mine, others)
         if deed is None and missing is None:
             continue
         does: Does
@@ -153,7 +147,7 @@ def _moves(
         else:
             assert deed is not None
             does, at_s = _DOES[deed.kind], deed.at_s
-        later = [one for one in mine.deeds if one.at_s >= at_s - SAME_S]
+        later = [one for one in mine if one.at_s >= at_s - SAME_S]
         again = next((one for one in later if places_of(one)), None)
         found.append(
             Move(
@@ -168,11 +162,11 @@ def _moves(
     return sorted(found, key=lambda move: (not move.is_subject, move.at_s, move.job))
 
 
-def _by_job(deeds: Sequence[Deed]) -> defaultdict[str, _JobDeeds]:
-    found: defaultdict[str, _JobDeeds] = defaultdict(_JobDeeds)
+def _by_job(deeds: Sequence[Deed]) -> defaultdict[str, list[Deed]]:
+    found: defaultdict[str, list[Deed]] = defaultdict(list)
     for deed in deeds:
         if deed.kind in _DOES:
-            found[deed.subject].deeds.append(deed)
+            found[deed.subject].append(deed)
     return found
 
 

@@ -297,10 +297,8 @@ def _model_of(
 
 
 def _job_of(said: JobSubmitted) -> Job:
-    names = ("tenant", "model", "gpus_min", "gpus_max", "total_steps", "samples_per_step",
-             "deadline_s", "memory_mib", "checkpoint_mib", "checkpoint_cost_s", "start_cost_s",
-             "priority", "edge_allowed", "gpus")  # fmt: skip
-    fields: dict[str, Any] = {name: getattr(said, name) for name in names}
+    alike = JobSubmitted.model_fields.keys() - {"job", "rates", "program"}
+    fields: dict[str, Any] = {name: getattr(said, name) for name in alike}
     rates = [[point.gpus, point.samples_per_s] for point in said.rates]
     return Job(id=said.job, rates=rates, submit_s=0.0, **fields)
 

@@ -13,7 +13,7 @@ from scheduler.core.state import ClusterState, Totals
 from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.policies.registry import make_policy
 from simulator.branch.change import Change
-from simulator.branch.deeds import Deed, Deeds
+from simulator.branch.deeds import Deed, deeds_of
 from simulator.branch.draws import Draws
 from simulator.branch.field import BranchField
 from simulator.branch.origin import BranchError, Origin, waiting
@@ -175,7 +175,7 @@ class _Seen:
     """Takes note of what is done."""
 
     def __init__(self, state: ClusterState) -> None:
-        self._state, self._deeds = state, Deeds()
+        self._state = state
         self.deeds: list[Deed] = []
         self.refused: list[RequestRefused] = []
         self.ended: dict[str, tuple[float, float | None]] = {}
@@ -188,5 +188,5 @@ class _Seen:
                 self.ended[fact.job] = at_s, state.jobs[fact.job].deadline_s
             elif isinstance(fact, GpusReleased) and not any(state.nodes[fact.node].holder):
                 self.emptied.setdefault(fact.node, at_s)
-        self.deeds += self._deeds.of(stimulus.at_s, self._state.number - 1, decision.facts)
+        self.deeds += deeds_of(at_s, state.number - 1, decision.facts)
         self.refused += [fact for fact in decision.facts if isinstance(fact, RequestRefused)]

@@ -13,7 +13,7 @@ import pytest
 
 from bus.clock import SystemClock
 from bus.sqlite import SqliteBus
-from console.reading import read_log
+from console.reading import ask_log, read_bus
 from scheduler.core.state import ClusterState
 from scheduler.dedupe import Dedupe
 from scheduler.intake import Intake
@@ -49,7 +49,7 @@ def jobs(log: Path) -> list[JobSubmitted]:
 def test_submit_by_flags_puts_one_event_in_the_logs_own_time(
     tidegate: Run, log: Path, told: Teller
 ) -> None:
-    newest_s = read_log(str(log)).newest_s
+    newest_s = ask_log(str(log), None, read_bus).newest_s
     ran = tidegate(
         "submit", *GOOD, "--job", "mine", "--model", "bert", "--gpus", "1..4",
         "--samples-per-step", "64", "--deadline", "2h", "--memory-mib", "4096",

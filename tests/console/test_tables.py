@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from console.columns import LEFT, REST, fitted
-from console.reading import read_log
+from console.reading import ask_log, read_bus
 from scheduler.policies.interface import Reason
 from tests.console.conftest import Run
 from tests.console.stories import Teller, node
@@ -153,7 +153,7 @@ def test_a_log_of_real_time_that_goes_on_is_not_called_old(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("explain.moments.DEMO_START_S", 0.0)
-    reading = read_log(str(log))
+    reading = ask_log(str(log), None, read_bus)
     assert reading.age(reading.heard_s + 120.0) is None
     said = "The newest entry is 7 min old; is a scheduler running?"
     assert reading.age(reading.heard_s + 420.0) == said

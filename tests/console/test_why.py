@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bus.contract import Bus
-from console.reading import read_log
+from console.reading import ask_log, read_bus
 from explain.answer import Reading
 from scheduler.core.stimuli import Length, LengthsLearned
 from scheduler.policies.interface import Figure, Need, Reason, Target
@@ -251,7 +251,7 @@ def test_a_log_that_goes_on_meanwhile_does_not_outrun_the_answer(
     t.messages = t.messages[: int(len(t.messages) * share)]
     path = tmp_path / "early.db"
     t.write(path)
-    early = read_log(str(path))
+    early = ask_log(str(path), None, read_bus)
 
     async def read_early(bus: Bus, cell: str | None) -> Reading:
         assert cell is None

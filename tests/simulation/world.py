@@ -5,24 +5,30 @@ sender arrive in order, maybe late, maybe twice; commands may be lost. After eve
 an outside checker compares what agents and engine hold.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import orjson
 
 from runtime.core import Limits, NodeSpec
 from runtime.simulated_owner import SimulatedOwner
+from scheduler.contact import Contact
 from scheduler.core.engine import Engine
+from scheduler.core.restore import state_from_dict
 from scheduler.core.settings import Settings
-from scheduler.core.stimuli import Decision, Input, Stimulus
+from scheduler.core.state import state_to_json
+from scheduler.core.stimuli import Decision, Input, LeaderStarted, Stimulus
 from scheduler.core.transitions import TERMINAL, NodeState
 from scheduler.core.validate import violations
+from scheduler.dedupe import Dedupe
 from scheduler.policies.interface import LoanPhase, Phase, Plan, Policy, Snapshot, Target
 from scheduler.policies.registry import make_policy
 from schemas.events import JobSubmitted, PoolKind
-from simulator.cores import Agent, Cores, Wire
+from simulator.cores import Cores, Wire
 from simulator.driver import Driver
 from tests.builders import START_S, submitted
+from tests.simulation.frail import FrailAgent
 
 DEMAND_PERIOD_S = 7200.0
 #: What takes time on the wire takes up to so long.
@@ -128,21 +134,23 @@ class RandomPolicy:
 
 def agent_of(
     name: str, pool: str, kind: PoolKind, gpus: dict[str, int], limits: Limits | None = None
-) -> Agent:
+) -> FrailAgent:
     """Make an agent whose owner, if it has one, needs all or nothing in turn."""
     specs = [NodeSpec(node, pool, kind, count, "A100", 80_000) for node, count in gpus.items()]
     if kind == "training":
-        return Agent(name, specs, None, limits)
+        return FrailAgent(name, specs, None, limits)
 
     def demand(now_s: float) -> float:
         return sum(gpus.values()) * (now_s % DEMAND_PERIOD_S > DEMAND_PERIOD_S / 2)
 
     owner = SimulatedOwner(pool, gpus, demand, START_S, per_node=kind == "edge")
-    return Agent(name, specs, owner, limits)
+    return FrailAgent(name, specs, owner, limits)
 
 
 class World(Cores):
     """An engine, its agents, and the wire between them."""
+
+    agents: Mapping[str, FrailAgent]
 
     def __init__(
         self,
@@ -152,7 +160,7 @@ class World(Cores):
         limits: Limits | None = None,
         *,
         policy: Policy | None = None,
-        agents: Sequence[Agent] = (),
+        agents: Sequence[FrailAgent] = (),
         policies: Callable[[str], Policy] | None = None,
     ) -> None:
         """Begin with all nodes born, and no job; `policies` makes those that people choose."""
@@ -169,8 +177,10 @@ class World(Cores):
         ]
         super().__init__(agents, faults)
         asked = policy or self.policy
-        told = settings or Settings()
-        self.driver = Driver(asked, self, told, begin_s=START_S, policies=policies)
+        self._policies = policies or (lambda _: asked)
+        self._leads = LeaderStarted("simulator", 1, asked.name, (settings or Settings()).to_dict())
+        self.driver = Driver(asked, self, settings or Settings(), policies=policies)
+        self.driver.now_s = START_S
         self.driver.watches.append(self.saw)
         self.driver.begin()
 
@@ -187,9 +197,15 @@ class World(Cores):
         self.driver.say(data, "/tenants/t")
 
     def restart_engine(self) -> None:
-        """Let another leader go on from the state as JSON."""
-        self.driver.restart()
-        self.restart()
+        """Let another leader go on from the state as JSON, with what its journal keeps."""
+        kept = state_from_dict(orjson.loads(state_to_json(self.engine.state)))
+        self.driver.engine = Engine(kept, self._policies)
+        self.driver.say(replace(self._leads, leader_epoch=kept.leader.epoch + 1), "scheduler")
+        taken, self._dedupe = self._dedupe.to_dict(), Dedupe()
+        self._dedupe.load(taken)
+        self._dedupe.excuse()
+        self._contact = Contact()
+        self._contact.begin(self.engine.state, self.now_s)
 
     def submit(self, gpus_min: int = 1, total_steps: int | None = 600, **more: object) -> None:
         name = f"j{len(self.submitted)}"

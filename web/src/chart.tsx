@@ -33,7 +33,6 @@ export interface ChartProps {
   height: number;
   /** What it shows, for those who do not see it. */
   label: string;
-  unit?: string;
   /** Whether the times are written below it. */
   times?: boolean;
   /** The moment that is shown, if not the newest. */

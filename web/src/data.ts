@@ -10,8 +10,6 @@ export interface Data<T> {
   data: T | null;
   problem: Problem | null;
   loading: boolean;
-  /** When it was read, by this browser's clock, in ms. */
-  readAt: number | null;
   /** Whether the answer is of another question than the one asked now. */
   old: boolean;
 }
@@ -47,11 +45,11 @@ export function useData<P extends Path>(
   const url = options.off ? null : address(path, { ...moment, ...params });
   const live = options.timeless ? null : entry === null ? head.value : null;
   const [state, setState] = useState<Data<Answer<P>> & { url: string | null }>({
-    url: null, data: null, problem: null, loading: true, readAt: null, old: false,
+    url: null, data: null, problem: null, loading: true, old: false,
   });
   const work = async (signal: AbortSignal): Promise<void> => {
     const data = (await read(url ?? "", signal)) as Answer<P>;
-    setState({ url, data, problem: null, loading: false, readAt: Date.now(), old: false });
+    setState({ url, data, problem: null, loading: false, old: false });
   };
   const failed = (problem: Problem): void =>
     setState((was) => ({ ...was, url, problem, loading: false, old: was.url !== url }));

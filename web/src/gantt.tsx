@@ -134,7 +134,7 @@ function paint(canvas: HTMLCanvasElement, of: Props, height: number): void {
     if (right < left) continue;
     const top = bar.row * ROW + (ROW - BAR) / 2;
     const wide = Math.max(2, right - left - 0.5);
-    brush.fillStyle = bar.hatched ? hatchFor(brush, bar.fill, ratio) : colour(bar.fill);
+    brush.fillStyle = bar.hatched ? hatchFor(bar.fill, ratio) : colour(bar.fill);
     brush.beginPath();
     brush.roundRect(left, top, wide, BAR, Math.min(3, wide / 2));
     brush.fill();
@@ -169,11 +169,11 @@ function paint(canvas: HTMLCanvasElement, of: Props, height: number): void {
   }
 }
 
-function hatchFor(brush: CanvasRenderingContext2D, fill: string, ratio: number): CanvasPattern | string {
+function hatchFor(fill: string, ratio: number): CanvasPattern | string {
   const found = hatch(colour(fill), colour("--panel"));
   // The pattern is as fine as the screen; the brush is scaled already.
   if (typeof found !== "string") found.setTransform(new DOMMatrix().scale(1 / ratio));
-  return brush ? found : "";
+  return found;
 }
 
 function shortened(brush: CanvasRenderingContext2D, text: string, most: number): string {

@@ -111,7 +111,8 @@ export function JournalList<Row extends OfEntry>(props: Props<Row>) {
   );
 }
 
-function Filters({ of }: { of: readonly Filter[] }) {
+/** A form for what the query of the address is to hold. */
+export function Filters({ of }: { of: readonly Filter[] }) {
   const values = given(of);
   const list = useId();
   return (

@@ -40,6 +40,15 @@ export function EntryLink({ entry }: { entry: number }) {
   );
 }
 
+/** A moment, as a link to what was decided then. */
+export function DecisionLink({ entry, at_s, title }: { entry: number; at_s: number; title?: string }) {
+  return (
+    <a class="entry" href={href({ view: "decisions", id: String(entry), entry })} title={title}>
+      {moment(at_s)} →{entry}
+    </a>
+  );
+}
+
 /** A part of a view under a heading. */
 export function Card(props: {
   title: ComponentChildren;
@@ -175,7 +184,6 @@ export function ProblemNote({ of }: { of: Problem }) {
 export function Loaded<T>(props: {
   of: Data<T>;
   children: (data: T) => ComponentChildren;
-  empty?: ComponentChildren;
 }) {
   const { data, problem, old } = props.of;
   // While the gateway is away the bar above says how old what is drawn is.

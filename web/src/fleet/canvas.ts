@@ -187,14 +187,14 @@ function likewise(one: Fleet, other: Fleet): boolean {
 
 /** Paint one tile, as the legend shows it. */
 export function swatch(canvas: HTMLCanvasElement, look: Look, scale: number): void {
-  painted(canvas, look, 14, 14, 1, scale, "alive", null, look.fill);
+  painted(canvas, look, 14, 14, 1, scale, null, look.fill);
 }
 
 /** Paint a frame around two free GPUs, as the legend shows it. */
 export function frameSwatch(canvas: HTMLCanvasElement, frame: Frame, scale: number): void {
   const { colours, ground } = schemeOf(canvas);
   const look: Look = { fill: colours.free, ink: colours.freeInk, hatch: "plain" };
-  painted(canvas, look, 10, 30, 2, scale, frame, frame, ground);
+  painted(canvas, look, 10, 30, 2, scale, frame, ground);
 }
 
 /** One node of free GPUs in a picture of its own. */
@@ -205,7 +205,6 @@ function painted(
   cssWidth: number,
   gpus: number,
   scale: number,
-  state: string,
   frame: Frame | null,
   ground: number,
 ): void {
@@ -228,7 +227,7 @@ function painted(
   const lent = frame === "lent" || frame === "due" ? "lent" : null;
   const fleet: Fleet = {
     cell: "", entry: null, now_s: 0, origin_s: 0, pools: [{ pool: "", kind: "training" }],
-    nodes: { name: [""], pool: [0], gpus: [gpus], state: [state === "silent" ? "unknown" : "alive"],
+    nodes: { name: [""], pool: [0], gpus: [gpus], state: [frame === "silent" ? "unknown" : "alive"],
       loan: [lent], due_s: [frame === "due" ? 0 : null], cordoned: [frame === "cordoned"],
       draining: [frame === "draining"], used: [null] },
     jobs: [], gpus: Array.from({ length: gpus }, () => -1),

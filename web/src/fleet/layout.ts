@@ -117,14 +117,8 @@ function placed(fleet: Fleet, members: number[][], size: Sized): Layout {
   return layout;
 }
 
-export interface Hit {
-  node: number;
-  /** Of the node; -1: beside its GPUs, in its frame or under its name. */
-  gpu: number;
-}
-
-/** Say which node is at a pixel, and which of its GPUs. */
-export function hitAt(layout: Layout, fleet: Fleet, x: number, y: number): Hit | null {
+/** Say which node is at a pixel, with its frame and its name. */
+export function nodeAt(layout: Layout, x: number, y: number): number | null {
   for (const place of layout.pools) {
     const stepX = place.blockWidth + layout.gap;
     const stepY = place.blockHeight + layout.gap + layout.label;
@@ -132,12 +126,7 @@ export function hitAt(layout: Layout, fleet: Fleet, x: number, y: number): Hit |
     const column = Math.floor((x - layout.gap / 2) / stepX);
     if (row < 0 || column < 0 || column >= place.columns) continue;
     const node = place.nodes[row * place.columns + column];
-    if (node === undefined) continue;
-    const across = Math.floor((x - (layout.x[node] ?? 0)) / layout.side);
-    const down = Math.floor((y - (layout.y[node] ?? 0)) / layout.side);
-    const inside = across >= 0 && across < place.across && down >= 0;
-    const gpu = down * place.across + across;
-    return { node, gpu: inside && gpu < (fleet.nodes.gpus[node] ?? 0) ? gpu : -1 };
+    if (node !== undefined) return node;
   }
   return null;
 }

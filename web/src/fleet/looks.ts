@@ -110,7 +110,6 @@ function byHolder(
   slotOf: (name: string) => number,
 ): Coloured {
   const looks = unheld(colours);
-  const own = looks.length;
   const slots = new Map<number, number>();
   const placeOf = names.map((name) => {
     const slot = slotOf(name) % (colours.series.length * HATCHED.length);
@@ -141,7 +140,7 @@ function byHolder(
     label, isName: true, look: looks[placeOf[names.indexOf(label)] as number] as Look, gpus,
   }));
   if (owners) legend.push({ label: "its owner's", isName: false, look: looks[1] as Look, gpus: owners });
-  if (free) legend.push({ label: "free", isName: false, look: looks[own - 2] as Look, gpus: free });
+  if (free) legend.push({ label: "free", isName: false, look: looks[0] as Look, gpus: free });
   return { looks, lookOf, legend, more: Math.max(0, counts.size - LISTED) };
 }
 

@@ -2,7 +2,7 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { clock } from "../format.ts";
 import { FleetPicture, type Scheme } from "./canvas.ts";
-import { type Fleet, hitAt, moved } from "./layout.ts";
+import { type Fleet, moved, nodeAt } from "./layout.ts";
 import type { Coloured } from "./looks.ts";
 import { nodeWords, stateWords } from "./words.ts";
 
@@ -89,9 +89,7 @@ export function FleetMap({ fleet, shown, inForce, opened, open }: Shown) {
   };
   const under = (event: PointerEvent): number | null => {
     if (!picture) return null;
-    const x = event.offsetX * scale;
-    const y = event.offsetY * scale;
-    return hitAt(picture.layout, fleet, x, y)?.node ?? null;
+    return nodeAt(picture.layout, event.offsetX * scale, event.offsetY * scale);
   };
   const told = pointed ?? ring;
   return (

@@ -234,12 +234,12 @@ function box(
   line: number,
 ): void {
   const { width, height, side } = layout;
-  const away = layout.gap >= 8 * line ? 2 * line : line;
+  // It is as far away as it is thick.
   const thick = layout.gap >= 8 * line ? 2 * line : line;
-  const x0 = left - away - thick;
-  const y0 = top - away - thick;
-  const w = wide + 2 * (away + thick);
-  const h = high + 2 * (away + thick);
+  const x0 = left - 2 * thick;
+  const y0 = top - 2 * thick;
+  const w = wide + 4 * thick;
+  const h = high + 4 * thick;
   const dash = Math.max(3 * line, Math.round(side * 0.6));
   const corner = Math.max(2 * line, Math.min(Math.round(w / 5), 3 * side));
   const put = (x: number, y: number): void => {

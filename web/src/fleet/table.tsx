@@ -7,13 +7,7 @@ import { type Column, LongTable } from "../table.tsx";
 import { type Fleet, layOut } from "./layout.ts";
 import { holders, stateWords } from "./words.ts";
 
-interface Shown {
-  fleet: Fleet;
-  opened: string | null;
-  open: (node: string | null) => void;
-}
-
-export function FleetTable({ fleet, open }: Shown) {
+export function FleetTable({ fleet, open }: { fleet: Fleet; open: (node: string | null) => void }) {
   const layout = useMemo(() => layOut(fleet, 800, 600, 1), [fleet]);
   const rows = useMemo(() => fleet.nodes.name.map((_, node) => node), [fleet]);
   const columns = useMemo<readonly Column<number>[]>(

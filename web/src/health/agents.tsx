@@ -1,9 +1,10 @@
 /** Agents: who is in contact, how long a message of theirs takes, what they have not answered. */
 import type { Schemas } from "../api.ts";
 import { duration, moment, plural } from "../format.ts";
+import { Filters } from "../journal-list.tsx";
 import { usePages } from "../pages.ts";
 import { Card, Empty, Name, NodeLink, ProblemNote, State, Waiting } from "../parts.tsx";
-import { go, route } from "../route.ts";
+import { route } from "../route.ts";
 import { type Column, LongTable } from "../table.tsx";
 
 type AgentRow = Schemas["AgentRow"];
@@ -70,7 +71,7 @@ export function Agents() {
   const text = route.value.query["agent"];
   const found = usePages("/api/v1/agents", "agents", { text });
   return (
-    <Card title="Agents" aside={<Filter of={text ?? ""} />}>
+    <Card title="Agents" aside={<Filters of={[{ name: "agent", label: "agent" }]} />}>
       {found.problem !== null && <ProblemNote of={found.problem} />}
       {!found.loading && !found.rows.length ? (
         <Empty title={text === undefined ? "No agent was born yet." : "No agent has that in its name."}>
@@ -89,24 +90,5 @@ export function Agents() {
         />
       )}
     </Card>
-  );
-}
-
-function Filter({ of }: { of: string }) {
-  return (
-    <form
-      class="filters"
-      key={of}
-      onSubmit={(event) => {
-        event.preventDefault();
-        go({ query: { agent: String(new FormData(event.currentTarget).get("agent") ?? "").trim() } });
-      }}
-    >
-      <label>
-        agent
-        <input type="search" name="agent" defaultValue={of} />
-      </label>
-      <button type="submit">Show</button>
-    </form>
   );
 }

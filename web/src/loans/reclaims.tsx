@@ -1,9 +1,10 @@
 /** Reclaims: each as a bar from the call over the last save and the empty node to the hand-back. */
 import type { Schemas } from "../api.ts";
-import { clock, duration, moment, plural } from "../format.ts";
+import { capital, clock, duration, plural } from "../format.ts";
+import { Filters } from "../journal-list.tsx";
 import { usePages } from "../pages.ts";
-import { Card, Empty, NodeLink, ProblemNote, Waiting } from "../parts.tsx";
-import { go, href, route } from "../route.ts";
+import { Card, DecisionLink, Empty, NodeLink, ProblemNote, Waiting } from "../parts.tsx";
+import { href, route } from "../route.ts";
 
 type ReclaimRow = Schemas["ReclaimRow"];
 
@@ -13,7 +14,7 @@ export function Reclaims() {
   const rows = found.rows;
   const longest = rows.reduce((so, row) => Math.max(so, row.due_s - row.called_s, tookOf(row, found.now_s)), 60);
   return (
-    <Card title="Reclaims" aside={<Filter node={node ?? ""} />}>
+    <Card title="Reclaims" aside={<Filters of={[{ name: "node", label: "node" }]} />}>
       {found.problem !== null && <ProblemNote of={found.problem} />}
       {!rows.length && !found.loading ? (
         <Empty title={node === undefined ? "No node was called back yet." : "This node was never called back."}>
@@ -37,25 +38,6 @@ export function Reclaims() {
         </>
       )}
     </Card>
-  );
-}
-
-function Filter({ node }: { node: string }) {
-  return (
-    <form
-      class="filters"
-      key={node}
-      onSubmit={(event) => {
-        event.preventDefault();
-        go({ query: { node: String(new FormData(event.currentTarget).get("node") ?? "").trim() } });
-      }}
-    >
-      <label>
-        node
-        <input type="search" name="node" defaultValue={node} />
-      </label>
-      <button type="submit">Show</button>
-    </form>
   );
 }
 
@@ -87,13 +69,7 @@ function Reclaim({ of, longest, now_s }: Shown) {
     <li class={of.late_s > 0 ? "reclaim late" : "reclaim"}>
       <div class="reclaim-who">
         <NodeLink node={of.node} />
-        <a
-          class="entry"
-          href={href({ view: "decisions", id: String(of.called_entry), entry: of.called_entry })}
-          title="The entry that called it"
-        >
-          {moment(of.called_s)} →{of.called_entry}
-        </a>
+        <DecisionLink entry={of.called_entry} at_s={of.called_s} title="The entry that called it" />
       </div>
       <Bar of={of} longest={longest} now_s={now_s} />
       <div class="reclaim-said">
@@ -125,8 +101,7 @@ function said(of: ReclaimRow, now_s: number): string {
   if (of.late_s > 0) parts.push(`${due}, late by ${duration(of.late_s)}`);
   else if (of.state === "going") parts.push(`${due}, in ${duration(of.due_s - now_s)}`);
   else if (of.end_s !== null) parts.push(`${due}, ${duration(of.due_s - of.end_s)} to spare`);
-  const text = parts.join("; ");
-  return text.charAt(0).toUpperCase() + text.slice(1) + ".";
+  return `${capital(parts.join("; "))}.`;
 }
 
 const WIDE = 1000;

@@ -1,6 +1,7 @@
 /** The policy in force, who set it, what is paused; another policy, with a preview. */
 import { useState } from "preact/hooks";
 import type { Schemas } from "../api.ts";
+import { capital } from "../format.ts";
 import { may } from "../me.ts";
 import { By, Card } from "../parts.tsx";
 import { href } from "../route.ts";
@@ -76,7 +77,7 @@ function Pauses({ of }: { of: Rules["pauses"] }) {
     <ul class="standing">
       {rows.map(([what, pause]) => (
         <li key={what}>
-          {what === "all" ? "Starts and loans are" : `${what[0]?.toUpperCase()}${what.slice(1)} are`} paused <By of={pause} />
+          {what === "all" ? "Starts and loans" : capital(what)} are paused <By of={pause} />
         </li>
       ))}
     </ul>

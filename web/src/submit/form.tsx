@@ -59,7 +59,7 @@ export function SubmitForm({ who, closed }: { who: Schemas["Me"]; closed: string
     <Card title="Submit a job">
       {closed !== null && <p class="problem">Nothing can be asked here: {closed}.</p>}
       <form ref={form} class="submit-form" noValidate onSubmit={(event) => void send(event)}>
-        <fieldset class="all" disabled={closed !== null}>
+        <fieldset class="in-parts" disabled={closed !== null}>
           <Part title="What it is, and how urgent">
             <Labelled title="name" error={told("job")}>
               <input type="text" spellcheck={false} placeholder={usual("made up")} {...bound("job")} />

@@ -1,5 +1,6 @@
 /** What is wrong with a job that is to be submitted, and in which field of the form. */
 import { Problem } from "../api.ts";
+import { capital } from "../format.ts";
 import type { Given } from "./given.ts";
 
 /** A field of the form. */
@@ -42,5 +43,5 @@ const LABELS: Readonly<Record<string, string>> = { gpus_min: "â€œGPUs at leastâ€
 
 function sentence(text: string): string {
   const said = text.replace(/\bgpus_(?:min|max)\b/g, (name) => LABELS[name] ?? name);
-  return `${said.slice(0, 1).toUpperCase()}${said.slice(1)}${/[.?!]$/.test(said) ? "" : "."}`;
+  return `${capital(said)}${/[.?!]$/.test(said) ? "" : "."}`;
 }

@@ -17,9 +17,7 @@ interface Stimulus {
 }
 interface Decision {
   facts: [string, Fields][];
-  commands: [string, string][];
   error?: string | null;
-  wake_s?: number | null;
 }
 
 export function Entry({ id }: { id: string }) {

@@ -66,7 +66,7 @@ function Drawn({ fleet, colouring, opened, asTable }: Shown) {
         <FleetFigures of={pools} />
         <Card title="Every GPU" aside={<Choices colouring={colouring} asTable={asTable} />}>
           {asTable ? (
-            <FleetTable fleet={fleet} open={open} opened={opened} />
+            <FleetTable fleet={fleet} open={open} />
           ) : (
             <>
               <FleetMap fleet={fleet} shown={shown} inForce={inForce} opened={opened} open={open} />

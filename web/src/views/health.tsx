@@ -4,7 +4,7 @@ import { useData } from "../data.ts";
 import { bytes, capital, count, duration, moment, percent, plural } from "../format.ts";
 import { Agents } from "../health/agents.tsx";
 import { head } from "../live.ts";
-import { Card, Figures, Loaded, Name, Table, type Figure } from "../parts.tsx";
+import { Card, DecisionLink, Figures, Loaded, Name, Table, type Figure } from "../parts.tsx";
 import { useProof } from "../proof.ts";
 import { href } from "../route.ts";
 import "../health/health.css";
@@ -172,12 +172,7 @@ function Leaders() {
                       {place === 0 ? " so far" : ""}
                     </span>
                   </span>
-                  <a
-                    class="entry"
-                    href={href({ view: "decisions", id: String(row.entry), entry: row.entry })}
-                  >
-                    {moment(row.at_s)} →{row.entry}
-                  </a>
+                  <DecisionLink entry={row.entry} at_s={row.at_s} />
                 </li>
               );
             })}

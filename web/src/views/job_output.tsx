@@ -4,6 +4,7 @@ import { get, type Schemas } from "../api.ts";
 import { count, plural } from "../format.ts";
 import { may } from "../me.ts";
 import { Card } from "../parts.tsx";
+import { repeated } from "../repeated.ts";
 import { route } from "../route.ts";
 import { type JobRow, ended } from "../states.ts";
 import { post } from "../verbs.tsx";
@@ -11,7 +12,7 @@ import { post } from "../verbs.tsx";
 /** So many bytes from the end are asked for at first, and so many at most are kept drawn. */
 const BEFORE = 16 * 1024;
 const KEPT_CHARS = 200_000;
-const LOOK_MS = 1000;
+const LOOK_S = 1;
 /** A reader asks again so often; what it asks for ends after a minute. */
 const ASK_MS = 40_000;
 const ENDS: Readonly<Record<string, string>> = {
@@ -86,9 +87,7 @@ function Tail({ id, until_s }: { id: string; until_s: () => number }) {
     const { cell } = route.value;
     const reader = `web-${crypto.getRandomValues(new Uint32Array(2)).join("-")}`;
     const decoder = new TextDecoder();
-    let over = false;
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    let after = 0;
+    let after: number | null = null;
     let askedAt = 0;
     let from = -BEFORE;
     const request = async (): Promise<void> => {
@@ -98,10 +97,14 @@ function Tail({ id, until_s }: { id: string; until_s: () => number }) {
         "",
       );
     };
-    const look = async (): Promise<void> => {
-      if (over) return;
+    const look = async (): Promise<number | null> => {
+      let over = false;
       try {
-        if (performance.now() - askedAt > ASK_MS) await request();
+        if (after === null) {
+          after = (await get("/api/v1/jobs/{job}/output", { job: id, reader, cell })).next;
+          await request();
+          setNote("Asked; nothing came yet.");
+        } else if (performance.now() - askedAt > ASK_MS) await request();
         const found = await get("/api/v1/jobs/{job}/output", { job: id, reader, after, cell });
         after = found.next;
         for (const piece of found.pieces) {
@@ -116,23 +119,9 @@ function Tail({ id, until_s }: { id: string; until_s: () => number }) {
         setNote((error as Error).message);
         over = true;
       }
-      if (!over) timer = setTimeout(() => void look(), LOOK_MS);
+      return over ? null : LOOK_S;
     };
-    void (async () => {
-      try {
-        after = (await get("/api/v1/jobs/{job}/output", { job: id, reader, cell })).next;
-        await request();
-        setNote("Asked; nothing came yet.");
-      } catch (error) {
-        setNote((error as Error).message);
-        return;
-      }
-      void look();
-    })();
-    return () => {
-      over = true;
-      clearTimeout(timer);
-    };
+    return repeated(look, 0).end;
   }, [id]);
   useEffect(() => {
     const element = place.current;

@@ -3,6 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { type Problem, type Schemas, address, asked, problemFrom, problemOf } from "../api.ts";
 import { capital, clock, count, duration, figure } from "../format.ts";
 import { Card, JobLink, NodeLink, ProblemNote } from "../parts.tsx";
+import { repeated } from "../repeated.ts";
 import { href, route } from "../route.ts";
 import { type JobRow, ended } from "../states.ts";
 
@@ -137,7 +138,7 @@ interface Foretold {
 }
 const RUNS = 20;
 const HOURS = 12;
-const AGAIN_MS = 700;
+const AGAIN_S = 0.7;
 
 /** When it would start and end: a range over simulated runs, never a bare time. */
 function Forecast({ id, state }: { id: string; state: string }) {
@@ -149,30 +150,25 @@ function Forecast({ id, state }: { id: string; state: string }) {
   const [problem, setProblem] = useState<Problem | null>(null);
   useEffect(() => {
     if (wantedFor === null) return;
-    const abort = new AbortController();
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const look = async (): Promise<void> => {
+    const look = async (signal: AbortSignal): Promise<number | null> => {
       try {
-        const answer = await asked(wantedFor, { signal: abort.signal });
+        const answer = await asked(wantedFor, { signal });
         if (!answer.ok) throw await problemOf(answer);
         const told = (await answer.json()) as Foretold & { done?: number };
         if (answer.status === 202) {
           setDone(told.done ?? 0);
-          timer = setTimeout(() => void look(), AGAIN_MS);
-        } else setFound(told);
+          return AGAIN_S;
+        }
+        setFound(told);
       } catch (error) {
-        if (error instanceof DOMException && error.name === "AbortError") return;
-        setProblem(problemFrom(error));
+        if (!signal.aborted) setProblem(problemFrom(error));
       }
+      return null;
     };
     setFound(null);
     setProblem(null);
     setDone(0);
-    void look();
-    return () => {
-      clearTimeout(timer);
-      abort.abort();
-    };
+    return repeated(look, 0).end;
   }, [wantedFor]);
   const moved = wantedFor !== null && wantedFor !== url;
   return (

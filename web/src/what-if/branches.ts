@@ -1,6 +1,7 @@
 /** Branches as the gateway has them: asked for, followed, ended. */
 import { useEffect, useState } from "preact/hooks";
 import { type Problem, type Schemas, problemFrom, read, send } from "../api.ts";
+import { repeated } from "../repeated.ts";
 
 /** What is done otherwise than in the control; what is absent stays as it is. */
 export type Change = Partial<Omit<Schemas["ChangeBody"], "requests">> & {
@@ -46,7 +47,7 @@ export function cellOf(branch: string): string {
   return `branch-${branch}`;
 }
 
-const AGAIN_MS = 700;
+const AGAIN_S = 0.7;
 
 export interface Followed<T> {
   data: T | null;
@@ -60,32 +61,26 @@ function useFollowed<T>(url: string, goesOn: (data: T) => boolean): Followed<T> 
   const [problem, setProblem] = useState<Problem | null>(null);
   const [round, setRound] = useState(0);
   useEffect(() => {
-    let ended = false;
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const look = async (): Promise<void> => {
+    const look = async (signal: AbortSignal): Promise<number | null> => {
       try {
-        const found = (await read(url)) as T;
-        if (ended) return;
+        const found = (await read(url, signal)) as T;
         setData(found);
         setProblem(null);
-        if (goesOn(found)) timer = setTimeout(() => void look(), AGAIN_MS);
+        return goesOn(found) ? AGAIN_S : null;
       } catch (error) {
-        if (ended) return;
+        if (signal.aborted) return null;
         const told = problemFrom(error);
         setProblem(told);
-        if (told.status !== 404) timer = setTimeout(() => void look(), 5 * AGAIN_MS);
+        return told.status === 404 ? null : 5 * AGAIN_S;
       }
     };
-    void look();
-    return () => {
-      ended = true;
-      clearTimeout(timer);
-    };
+    return repeated(look, 0).end;
   }, [url, round]);
   return { data, problem, again: () => setRound((was) => was + 1) };
 }
 
-const isOpen = (one: Branch): boolean => one.state === "waiting" || one.state === "running";
+/** Whether it waits or runs. */
+export const isOpen = (one: Branch): boolean => one.state === "waiting" || one.state === "running";
 
 /** Follow a branch until it is over. */
 export function useBranch(branch: string): Followed<Branch> {

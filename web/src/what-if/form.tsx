@@ -45,7 +45,7 @@ export function Form() {
       {job !== undefined && (
         <Presets job={job} entry={given.entry} pools={training} choose={set} />
       )}
-      <form class="what-if" onSubmit={(event) => void run(event)}>
+      <form class="what-if in-parts" onSubmit={(event) => void run(event)}>
         <Part title="From">
           <label>
             after entry

@@ -2,7 +2,7 @@
 import { count, percent } from "../format.ts";
 import { Card, Empty, Name, ProblemNote, State, Table } from "../parts.tsx";
 import { href } from "../route.ts";
-import { type Branch, end, useBranches } from "./branches.ts";
+import { type Branch, end, isOpen, useBranches } from "./branches.ts";
 import { changeInWords } from "./words.ts";
 
 export function Branches() {
@@ -27,7 +27,6 @@ export function Branches() {
 
 function Row({ of, again }: { of: Branch; again: () => void }) {
   const parts = changeInWords(of.asked.change);
-  const isOpen = of.state === "waiting" || of.state === "running";
   return (
     <tr>
       <th scope="row" class="wraps">
@@ -44,7 +43,7 @@ function Row({ of, again }: { of: Branch; again: () => void }) {
       </td>
       <td>
         <button type="button" class="plain" onClick={() => void end(of.branch).then(again, again)}>
-          {isOpen ? "End" : "Forget"}
+          {isOpen(of) ? "End" : "Forget"}
         </button>
       </td>
     </tr>

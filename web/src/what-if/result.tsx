@@ -3,7 +3,7 @@ import { clock, count, duration, moment, percent } from "../format.ts";
 import { showTime } from "../moments.ts";
 import { Card, Empty, Name, ProblemNote } from "../parts.tsx";
 import { go, href, route } from "../route.ts";
-import { type Branch, type Deed, type Result, cellOf, end, logOf, useBranch } from "./branches.ts";
+import { type Branch, type Deed, type Result, cellOf, end, isOpen, logOf, useBranch } from "./branches.ts";
 import { OutcomeTable } from "./outcome-table.tsx";
 import { PreviewCard } from "./preview.tsx";
 import { Tides } from "./tides.tsx";
@@ -31,7 +31,6 @@ export function BranchPage({ id }: { id: string }) {
 
 function Head({ of, again }: { of: Branch; again: () => void }) {
   const parts = changeInWords(of.asked.change);
-  const isOpen = of.state === "waiting" || of.state === "running";
   return (
     <header class="entry-head">
       <div>
@@ -71,11 +70,11 @@ function Head({ of, again }: { of: Branch; again: () => void }) {
         <button
           type="button"
           onClick={() => {
-            const then = isOpen ? again : () => go({ view: "what-if", id: null });
+            const then = isOpen(of) ? again : () => go({ view: "what-if", id: null });
             void end(of.branch).then(then, again);
           }}
         >
-          {isOpen ? "End it" : "Forget it"}
+          {isOpen(of) ? "End it" : "Forget it"}
         </button>
       </div>
     </header>
