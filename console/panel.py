@@ -156,7 +156,7 @@ def _progress(answer: Answer, job: Job, wording: Wording) -> Text:
         text.append(f" step {job.step:,}", "dim")
         age_s = answer.now_s - job.step_at_s
         if job.state in HOLDING and age_s >= 1.0:
-            text.append(f" was reported {duration(age_s)} ago", "dim")
+            text.append(f" was recorded {duration(age_s)} ago", "dim")
     for piece in ending(job, answer.now_s, wording.origin_s):
         text.append(piece.text, None if piece.tone is None else TONES[piece.tone])
     return text

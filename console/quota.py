@@ -11,6 +11,7 @@ from console.output import fail, out
 from console.source import Source, Wish
 from explain.cell import QuotaRow, Quotas
 from explain.moments import day_clock
+from explain.shares import counted
 from scheduler.policies.tide.quotas import NO_LIMIT, read
 from schemas.requests import ClearQuota, SetQuota
 
@@ -82,9 +83,9 @@ def set_(
     Example: tidegate quota set vision --gpus 32 --max-jobs 10 --log run.db
     """
     least, most = _gpus(tenant, gpus)
-    also = "" if max_jobs is None else f", of at most {max_jobs} jobs"
+    also = "" if max_jobs is None else f", of at most {counted(max_jobs, 'job')}"
     first = f", {least} of them guaranteed" if least else ""
-    said = [f"{tenant}: at most {most} GPUs{first}{also}."]
+    said = [f"{tenant}: at most {counted(most, 'GPU')}{first}{also}."]
     before = _configured(at, tenant)
     if before is not None:
         said.append(f"The configuration's {before} holds no more.")

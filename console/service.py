@@ -8,6 +8,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Sequence
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,8 @@ def sentence(error: Exception) -> str:
     """Say what is wrong, as one of `KNOWN` has it."""
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror}; check the path and who may use it."
+        what = "make room there" if error.errno == ENOSPC else "check the path and who may use it"
+        return f"{where}{error.strerror}; {what}."
     # Of a configuration, each wrong key has a line of its own.
     lines: Sequence[str] = getattr(error, "lines", (str(error) or type(error).__name__,))
     texts = [" ".join(line.split()) for line in lines]

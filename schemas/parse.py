@@ -15,6 +15,8 @@ import orjson
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from schemas.values import NAME_PATTERN, NAME_SAYS
+
 RejectedKind = Literal[
     "malformed", "oversized", "unknown_type", "newer_version", "invalid_field", "misplaced"
 ]
@@ -132,6 +134,8 @@ def said_of(detail: ErrorDetails, *within: str) -> Rejected:
             return Rejected("invalid_field", dotted((*path, named[1])), named[2])
         return Rejected("invalid_field", dotted(path), text)
     reason = detail["msg"].removeprefix("Input ")
+    if detail.get("ctx", {}).get("pattern") == NAME_PATTERN:
+        reason = f"takes {NAME_SAYS}"
     return Rejected("invalid_field", dotted(path), f"{reason}, got {shown(detail['input'])}")
 
 

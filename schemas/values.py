@@ -17,10 +17,13 @@ MAX_GPUS_PER_NODE = 64
 #: The most nodes one gang may span. It keeps the largest start command under the message limit.
 MAX_NODES_PER_GANG = 1024
 
+#: Of names, and what it says in words.
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
+NAME_SAYS = "A to Z, a to z, digits and . _ : - alone, a letter or digit first, 128 in all at most"
 Name = Annotated[
     str,
     Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$",
+        pattern=NAME_PATTERN,
         description="An identifier safe in topics, file names and URLs.",
     ),
 ]

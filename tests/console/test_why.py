@@ -61,7 +61,7 @@ def test_a_running_job_says_why_it_has_its_size_and_how_old_the_figures_were(
     assert found["curve"]["points"][1]["age_s"] < found["curve"]["points"][0]["age_s"]
     assert found["curve"]["points"][2]["age_s"] is None
     assert "99%" in text, "as it went on since its report"
-    assert "step 400 was reported 31 min 4 s ago" in text
+    assert "step 400 was recorded 31 min 4 s ago" in text
 
 
 def test_a_preempted_job_names_the_reclaim_and_its_owners_forecast(

@@ -214,7 +214,7 @@ def put(*path: str | int, value: object) -> Broken:
         (put("data", "gpu_power_w", value=[0.0] * 65), "data.gpu_power_w", "at most 64"),
         (put("data", "gpu_memory_used_mib", 0, value=1.5), "data.gpu_memory_used_mib[0]", "intege"),
         (put("data", "gpu_memory_used_mib", 0, value=1e30), "data.gpu_memory_used_mib[0]", ""),
-        (put("data", "node", value="a\n"), "data.node", "match pattern"),
+        (put("data", "node", value="a\n"), "data.node", "takes A to Z, a to z, digits"),
         (put("data", value=[]), "data", "got []"),
         (lambda raw: raw.pop("data"), "data", "missing"),
         (lambda raw: raw["data"].pop("node"), "data.node", "missing"),
