@@ -16,6 +16,7 @@ from scheduler.policies.tide.commitments import (
     written,
 )
 from scheduler.policies.tide.market import DOUBLING_S, open_market
+from scheduler.policies.tide.promises import CALM_S
 from scheduler.policies.tide.slack import Slack, latest_return_s, slack_at
 from scheduler.policies.tide.tide import Tide
 from tests.markets import columns, noted, opened, plan, reason
@@ -143,6 +144,14 @@ def test_a_short_job_gets_in_where_all_is_taken() -> None:
     lender = next(name for name, note in found.notes.items() if len(note) == 3)
     assert reason(found, lender).rule == "market.lends"
     assert reason(found, "c").rule == "market.promised"
+
+
+def test_a_large_job_that_lost_its_gpus_borrows_none_for_a_while() -> None:
+    for lost_s, lenders in ((CALM_S - 1.0, 0), (CALM_S, 2)):
+        c = job("c", 2500, 400, submit_s=1.0, changed_s=NOW - lost_s)
+        jobs = [job("a", 2000, 1900, 4), job("b", 2000, 1900, 4), c]
+        found = plan(see(jobs, a=(PROMISED,), b=(PROMISED,)))
+        assert sum(len(note) == 3 for note in found.notes.values()) == lenders
 
 
 def test_in_overload_the_smallest_come_first() -> None:

@@ -40,6 +40,9 @@ TRIES = 8
 AHEAD = 48
 #: Instead of a site: all firm ones; none, for now.
 _ANY, _APART = -1, -2
+#: A large job, which has no promise, may lose in the next plan what others lend it. Then it borrows
+#: none for so long: else they could take turns for hours, each at the price of a pause.
+CALM_S = 1800.0
 #: At so many sizes, from the least on, a job tries to borrow room.
 LARGER = 3
 
@@ -93,6 +96,7 @@ def keep(seen: Snapshot, market: Market, pledge_s: float, quotas: Quotas) -> Pro
     some = (timed | (jobs.notes[rows, 0] == PROMISED)).nonzero()[0]
     was, due_s = jobs.notes[rows[some]], due_s[some]
     priority, attained = jobs.priority[rows[some]], jobs.attained_gpu_s[rows[some]]
+    calm = (market.home[some] >= 0) | (jobs.changed_s[rows[some]] <= seen.now_s - CALM_S)
     at = _belongs(seen, market, some, was, due_s)
     # In time where it is, on GPUs of others: it may stay.
     home = market.home[some]
@@ -113,10 +117,11 @@ def keep(seen: Snapshot, market: Market, pledge_s: float, quotas: Quotas) -> Pro
         schedule = resume(slack, mine)
         if pledges:
             _within(slack, schedule, pledges)
-        schedule = _plan(slack, schedule, priority, pledges)
+        small = _small(slack, attained, pledge_s)
+        schedule = _plan(slack, schedule, priority, pledges, small | calm)
         here = schedule.kept
         floor[some[here]], bound[some[here]] = schedule.level[here], site
-        given = here & (_small(slack, attained, pledge_s) | (mine[:, 0] == PROMISED))
+        given = here & (small | (mine[:, 0] == PROMISED))
         promised[some[given]] = True
         anew = renewed(slack, schedule, given, mine)
         # Of several sites, who lends all it has must find its way back: it notes its pool.
@@ -174,7 +179,9 @@ def _within(slack: Slack, schedule: Schedule, pledges: Pledges) -> None:
             schedule.stay(job, 0)
 
 
-def _plan(slack: Slack, schedule: Schedule, priority: Ints, pledges: Pledges) -> Schedule:
+def _plan(
+    slack: Slack, schedule: Schedule, priority: Ints, pledges: Pledges, may_borrow: Bools
+) -> Schedule:
     """Plan who can be in time beside those promised, by class, then least GPU time first."""
     able = (~schedule.kept & (slack.least > 0)).nonzero()[0]
     if not len(able):
@@ -215,7 +222,7 @@ def _plan(slack: Slack, schedule: Schedule, priority: Ints, pledges: Pledges) ->
                 reserve(profile, gpus, start_s, takes_s)
                 break
         else:
-            for level in levels[:LARGER] if checked < LOANS else ():
+            for level in levels[:LARGER] if checked < LOANS and may_borrow[job] else ():
                 found = borrow(slack, schedule, latest_s, profile, job, level, LATE_S)
                 if found is None:
                     continue
