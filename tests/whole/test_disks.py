@@ -146,7 +146,7 @@ def test_a_disk_that_cannot_be_read_is_told_in_a_sentence(what: str, tmp_path: P
         store = one.store()
         write(store, 1)
         one.disk.unreadable_until_s = one.clock.now_s() + 10.0
-        with pytest.raises(StoreError, match=f"{one.folder}.*its disk does not fail"):
+        with pytest.raises(StoreError, match=f"{one.folder}.*its disk has room and does not fail"):
             ASK[what](one, store)
 
 
