@@ -450,7 +450,7 @@ CLAIMS: tuple[Claim, ...] = (
         "faults.md",
         "storms of faults that break a law",
         figures.storms,
-        "simulated brokers and workers; what broke it is not mended yet",
+        "simulated brokers and workers; what broke it is mended since",
         ("storms.json",),
     ),
     Claim(

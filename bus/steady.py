@@ -38,6 +38,7 @@ class Steady:
         self._wall_s, self._since_s, self._settle_s = wall_s, since_s, settle_s
         self._offset_s = wall_s() - since_s()
         self._stepped_s: float | None = None  # since when the clock is elsewhere
+        self._there_s = self._offset_s  # and where, when it was last looked at
         self.steps = 0  #: Steps seen, followed or not.
 
     def now_s(self) -> float:
@@ -46,11 +47,12 @@ class Steady:
         offset_s = self._wall_s() - since_s
         if abs(offset_s - self._offset_s) <= STEP_S:
             self._offset_s, self._stepped_s = offset_s, None
-        elif self._stepped_s is None:
-            self._stepped_s = since_s
+        elif self._stepped_s is None or abs(offset_s - self._there_s) > STEP_S:
+            self._stepped_s = since_s  # another step than before has not lasted yet
             self.steps += 1
         elif since_s - self._stepped_s >= self._settle_s:
             self._offset_s, self._stepped_s = offset_s, None
+        self._there_s = offset_s
         return since_s + self._offset_s
 
     def off_s(self) -> float:

@@ -43,6 +43,18 @@ def test_a_step_that_does_not_last_is_not_followed() -> None:
     assert (machine.steady.steps, machine.steady.off_s()) == (1, 0.0)
 
 
+def test_a_step_after_another_has_to_last_for_itself() -> None:
+    """Nobody may have looked in between, while the clock was right."""
+    machine = Machine()
+    machine.set_s = -0.1 * DAY_S
+    assert machine.after(1.0) == pytest.approx(0.0)
+    machine.set_s = -DAY_S
+    assert machine.after(SETTLE_S) == pytest.approx(0.0)
+    assert machine.after(SETTLE_S - 1.0) == pytest.approx(0.0)
+    assert machine.after(1.0) == pytest.approx(-DAY_S)
+    assert machine.steady.steps == 2
+
+
 @pytest.mark.parametrize("set_s", [DAY_S, -DAY_S])
 def test_a_step_that_lasts_is_followed(set_s: float) -> None:
     machine = Machine()
