@@ -2,6 +2,9 @@
 
     python examples/inference_server.py --port 8001 --places 8 --format triton
 
+With --gpu-mib it holds so much of a GPU's memory and multiplies matrices there for a request's
+time; that needs torch.
+
 POST /generate {"service_s": 0.4}   waits for a place, is served for so long; {"latency_s": ...}
 GET /health                         200 once it is ready
 GET /metrics                        what vLLM or Triton says of itself, under the same names
@@ -16,6 +19,7 @@ import json
 import signal
 import time
 from collections import deque
+from collections.abc import Callable
 
 BUCKETS_S = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0)
 VLLM = 'engine="0",model_name="made-up"'
@@ -27,7 +31,8 @@ SUMMARY_S, QUANTILES = 60.0, (0.5, 0.9, 0.95, 0.99, 0.999)
 class Served:
     """What a server counts."""
 
-    def __init__(self, places: int) -> None:
+    def __init__(self, places: int, compute: Callable[[float], None] | None = None) -> None:
+        self.compute = compute
         self.places = asyncio.Semaphore(places)
         self.most = places
         self.running = self.waiting = 0
@@ -43,7 +48,10 @@ class Served:
             waited_s = time.monotonic() - began
             self.waiting -= 1
             self.running += 1
-            await asyncio.sleep(service_s)
+            if self.compute is None:
+                await asyncio.sleep(service_s)
+            else:
+                await asyncio.to_thread(self.compute, service_s)
             self.running -= 1
         now_s = time.monotonic()
         latency_s = now_s - began
@@ -107,6 +115,24 @@ class Served:
         return "\n".join(lines) + "\n"
 
 
+def gpu_work(mib: int) -> Callable[[float], None]:
+    """Take `mib` MiB of the first GPU, as a model would; give what computes there for a time."""
+    import torch  # most servers here have no GPU
+
+    held = torch.randn(mib // 2 * 2**20, device="cuda", dtype=torch.float16)
+    side = min(4096, int(len(held) ** 0.5))
+    matrix = held[: side * side].view(side, side)
+
+    def compute(service_s: float) -> None:
+        until_s = time.monotonic() + service_s
+        while time.monotonic() < until_s:
+            matrix @ matrix
+            torch.cuda.synchronize()
+
+    compute(0.1)  # the first product loads what computes it
+    return compute
+
+
 async def answer(
     served: Served, speaks: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
@@ -134,8 +160,10 @@ async def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--places", type=int, default=8, help="requests served at once")
     parser.add_argument("--format", choices=["vllm", "triton"], default="vllm", help="of metrics")
+    parser.add_argument("--gpu-mib", type=int, help="hold so much of a GPU, and compute there")
     options = parser.parse_args()
-    served, told = Served(options.places), asyncio.Event()
+    compute = gpu_work(options.gpu_mib) if options.gpu_mib else None
+    served, told = Served(options.places, compute), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
     server = await asyncio.start_server(
         lambda reader, writer: answer(served, options.format, reader, writer),

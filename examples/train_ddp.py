@@ -1,4 +1,6 @@
-"""A training job of PyTorch: DistributedDataParallel over gloo, elastic, on generated data.
+"""A training job of PyTorch: DistributedDataParallel, elastic, on generated data.
+
+Each process trains on its own of the GPUs that it sees, over NCCL, or on the processor, over gloo.
 
 The batch of a step is the same samples whatever the number of processes: each takes its share.
 Gradients are averaged in another order by another number of processes, so weights agree to rounding
@@ -58,6 +60,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--save-every", type=int, default=50, help="steps (%(default)s)")
     parser.add_argument("--work-s", type=float, default=0.0, help="made-up work of one step")
+    parser.add_argument("--width", type=int, default=64, help="of a layer (%(default)s)")
+    parser.add_argument("--hidden", type=int, default=0, help="square layers (%(default)s)")
     parser.add_argument("--out", type=Path, help="write the final weights here (.npz)")
     parser.add_argument("--loss", type=Path, help="append `time step world loss` lines here")
     options = parser.parse_args()
@@ -70,16 +74,21 @@ def main() -> None:
         # Its rendezvous fails if a signal comes in between; its threads are born deaf to them, too.
         signals = {signal.SIGTERM, signal.SIGUSR1}
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-        dist.init_process_group("gloo")
+        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    bare = nn.Sequential(nn.Linear(INPUTS, 64), nn.Tanh(), nn.Linear(64, 1)).double()
+    on_gpu = torch.cuda.is_available()
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if on_gpu else "cpu"
+    width = options.width
+    square = [one for _ in range(options.hidden) for one in (nn.Linear(width, width), nn.Tanh())]
+    layers = [nn.Linear(INPUTS, width), nn.Tanh(), *square, nn.Linear(width, 1)]
+    bare = nn.Sequential(*layers).double().to(device)
     model = nn.parallel.DistributedDataParallel(bare) if world > 1 else bare
     optimiser = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
     step = 0
     if resume := os.environ.get("TIDEGATE_RESUME"):
-        saved = torch.load(resume)
+        saved = torch.load(resume, map_location=device)
         step = saved["step"]
         bare.load_state_dict(saved["model"])
         optimiser.load_state_dict(saved["optimiser"])
@@ -90,7 +99,8 @@ def main() -> None:
         inputs = torch.randn(BATCH, INPUTS, generator=draw, dtype=torch.double)
         wanted = (inputs.sum(dim=1, keepdim=True) / 2).sin()
         mine = slice(rank * BATCH // world, (rank + 1) * BATCH // world)
-        loss = nn.functional.mse_loss(model(inputs[mine]), wanted[mine])
+        asked_of, answers = inputs[mine].to(device), wanted[mine].to(device)
+        loss = nn.functional.mse_loss(model(asked_of), answers)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -115,7 +125,9 @@ def main() -> None:
         if stop and step < options.steps:
             return
     if rank == 0 and options.out:
-        np.savez(options.out, **{name: value.numpy() for name, value in bare.state_dict().items()})
+        np.savez(
+            options.out, **{name: value.cpu().numpy() for name, value in bare.state_dict().items()}
+        )
 
 
 if __name__ == "__main__":

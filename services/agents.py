@@ -19,6 +19,7 @@ from bus.contract import BusError, Link, Message
 from runtime.build import MachineMaker, Options
 from runtime.core import Limits
 from runtime.effects import EffectsFile, recorded
+from runtime.metering.nvml import NvmlUnavailable, inventory, type_name
 from runtime.service import AgentService
 from runtime.simulated import Physics
 from runtime.simulated_owner import Demand, Service, simulated
@@ -27,10 +28,10 @@ from schemas.codec import Rejected, decode_event, encode, event
 from schemas.events import LinkLost
 from schemas.topics import EVENTS
 from services.config import Config, ConfigError
-from services.machines import RealMachine, real_machine
+from services.machines import CPU, RealMachine, real_machine
 from services.metrics import RoleName, Sample
 from services.probe import BusProbe
-from services.sections import SimulatedSection
+from services.sections import AgentSection, SimulatedSection
 
 #: What both agents may be told of their GPUs.
 _ALIKE = ("gpu_type", "gpu_memory_mib", "speed_factor", "transfer_mib_per_s")
@@ -216,7 +217,8 @@ def machine_settings(
         )
     wanted = (*needed, *optional, *_ALIKE)
     said = {name: getattr(section, name) for name in wanted}
-    return {name: value for name, value in said.items() if value is not None}
+    given = {name: value for name, value in said.items() if value is not None}
+    return _of_driver(section) | given
 
 
 def options_of(config: Config, usual: Options) -> Options:
@@ -253,6 +255,28 @@ def _limits_of(config: Config) -> Limits:
 def state_file(config: Config) -> Path:
     """Give the file of the agent's memory."""
     return config.agent.state_file or Path(f"{config.agent.name}.db")
+
+
+def _of_driver(section: AgentSection) -> dict[str, Any]:
+    """Give the type and memory of the GPUs that workers here are given, as the driver has them.
+
+    Nothing where there are none to ask, or where others measure them: then what the role assumes
+    counts. Of several kinds, the least memory.
+    """
+    if section.runs != "processes" or section.gpu_type == CPU:
+        return {}
+    if section.meter.source not in ("auto", "nvml"):
+        return {}
+    try:
+        found = inventory()
+    except NvmlUnavailable:
+        return {}
+    ids = section.workers.gpu_ids if section.workers else ()
+    named = [gpu for at, gpu in enumerate(found) if {gpu.uuid, str(at)} & set(ids)] or found
+    if not named:
+        return {}
+    memory_mib = min(gpu.memory_mib for gpu in named)
+    return {"gpu_type": type_name(named[0].name), "gpu_memory_mib": memory_mib}
 
 
 def machine_of(config: Config, *, lendable: bool) -> tuple[MachineMaker, RealMachine | None]:

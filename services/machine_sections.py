@@ -63,8 +63,9 @@ class ServerSection(Section):
 
     #: Its name, for people.
     name: Name
-    #: Its node.
-    node: Name
+    #: Its node. Unset: it answers also while the node is lent, as a gateway in front of the server
+    #: does; of an agent with one node alone.
+    node: Name | None = None
     #: Its metrics page, such as http://127.0.0.1:8000/metrics.
     url: str
     #: How many GPUs it uses.

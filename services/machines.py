@@ -275,11 +275,15 @@ def _metered(
     kind = server_named(load.kind)
     servers = [(one.node, Replica(one.name, one.url, one.gpus, kind)) for one in load.server]
     for node, replica in servers:
-        if node not in gpus:
+        if node is None and len(gpus) > 1:
+            raise ValueError(
+                f"load.server: {replica.name} needs a node; only an agent of one can do without"
+            )
+        if node is not None and node not in gpus:
             raise ValueError(f"load.server: {replica.name} is on {node}, no node of this agent")
     return lambda serving: ScrapedLoad(
         specs[0].pool,
-        lambda: [replica for node, replica in servers if node in serving()],
+        lambda: [replica for node, replica in servers if node is None or node in serving()],
         lambda: sum(gpus[node] for node in serving()),
         sum(gpus.values()),
         load.demand,

@@ -122,7 +122,7 @@ class Run:
             own = (self.checkpoints, self.folder / WORK, self.progress)
             give_run_to_user(self.folder, own, self._uid)
         environment = self._gang_environment()
-        shared = shared_environment(environment, self._options.pass_env, self._home)
+        shared = shared_environment(environment, self._options.pass_env, self._home, self._uid)
         write_json(self.folder / ORDER, {**to_json(self.order), "launch": self._plan(environment)})
         log = os.open(
             self.folder / SHIM_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
@@ -181,7 +181,7 @@ class Run:
             "user": None if self._uid is None else [self._uid, *options.groups],
             "secrets": self._secrets(gang.program),
             "workdir": gang.program.workdir or str(self.folder / WORK),
-            "env": shared_environment(gang, options.pass_env, self._home),
+            "env": shared_environment(gang, options.pass_env, self._home, self._uid),
             "workers": workers,
             "locks": locks,
             "lease": str(options.root / LEASE),

@@ -256,6 +256,13 @@ def inventory(library: Any | None = None) -> list[Gpu]:
         opened.close()
 
 
+def type_name(product: str) -> str:
+    """Make a name of a product's: `NVIDIA A100-SXM4-80GB` is A100-SXM4-80GB."""
+    text = product.removeprefix("NVIDIA ").replace(" ", "-")
+    kept = "".join(c for c in text if c.isascii() and (c.isalnum() or c in "._:-"))
+    return kept.lstrip("._:-")[:128] or "gpu"
+
+
 def _devices(library: Any) -> Iterator[_Device | None]:
     """List what workers can use; None holds the place of a GPU that does not answer."""
     for index in range(library.nvmlDeviceGetCount()):

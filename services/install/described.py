@@ -10,7 +10,7 @@ from bus.options import mqtt_options
 from bus.signing import Signer, Verifier
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.store import CheckpointStore
-from runtime.metering.nvml import NvmlUnavailable, inventory
+from runtime.metering.nvml import NvmlUnavailable, inventory, type_name
 from services.certificates import Complaint, Files, complaints
 from services.config import Config, ConfigError, load
 from services.install import layout as at
@@ -206,10 +206,3 @@ def _type() -> str:
     except NvmlUnavailable:
         return "cpu"
     return type_name(found[0].name) if found else "cpu"
-
-
-def type_name(product: str) -> str:
-    """Make a name of a product's: `NVIDIA A100-SXM4-80GB` is A100-SXM4-80GB."""
-    text = product.removeprefix("NVIDIA ").replace(" ", "-")
-    kept = "".join(c for c in text if c.isascii() and (c.isalnum() or c in "._:-"))
-    return kept.lstrip("._:-")[:128] or "gpu"

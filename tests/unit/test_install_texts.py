@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from runtime.metering.nvml import type_name
 from services.config import load
 from services.install.changes import changes
-from services.install.described import type_name
 from services.install.environment import as_service, service_environment
 from services.install.layout import CONFIG, ENVIRONMENT, KEY, Layout
 from services.install.texts import Server, config_text, program_of, unit_text

@@ -1,17 +1,22 @@
 """A machine is put together as the configuration says, or refused by the key that is wrong."""
 
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from cloud_agent.slurm.executor import SlurmExecutor
+from edge_agent.agent import EdgeAgentConfig
 from runtime.core import NodeSpec
 from runtime.executor import Machine
 from runtime.executors.process import ProcessExecutor
-from runtime.metering.nvml import NvmlUnavailable
+from runtime.metering.nvml import Gpu, NvmlUnavailable
 from runtime.owners import ServedOwner
 from runtime.simulated_owner import simulated_machine
+from services.agents import machine_settings
 from services.config import Config, ConfigError, load
 from services.machines import RealMachine, _names, real_machine
 from tests.patience import wait_until
@@ -84,6 +89,59 @@ def test_an_owner_who_is_not_heard_needs_all_and_is_told_of(tmp_path: Path) -> N
     assert (load.pool, load.gpus_needed, load.gpus_serving) == ("serve", 2, 2)
     wait_until(lambda: [owner.loads(float(next(seconds))), real.problems(1e9)][1])
     assert any("llm" in problem for problem in real.problems(1e9))
+
+
+@pytest.mark.process
+def test_a_server_without_a_node_is_heard_while_the_only_node_is_lent(
+    tmp_path: Path, page: list[str]
+) -> None:
+    (url,) = page
+    text = WORKERS + OWNER.replace('node = "{node}"\n', "").replace("http://127.0.0.1:9", url)
+    text = text.replace("= 2 }}", "= 2, gpus_min = 0, stabilization_window_s = 0 }}")
+    text = text.replace("[agent.load]", "[agent.load]\nevery_s = 0.05")
+    owner, seconds = made(config(tmp_path, text))[1].owner, count(1001)
+    assert isinstance(owner, ServedOwner)
+
+    def needs() -> int:
+        (load,) = owner.loads(float(next(seconds)))
+        return load.gpus_needed
+
+    wait_until(lambda: [owner.advance(float(next(seconds))), owner.serving()][1] == ("n1",))
+    wait_until(lambda: needs() == 0)
+    owner.drain("n1", float(next(seconds)))
+    wait_until(lambda: [owner.advance(float(next(seconds))), owner.serving()][1] == ())
+    assert needs() == 0
+    page.append("3")  # users wait at the front door
+    wait_until(lambda: needs() == 1)
+    two = [SPECS[0], NodeSpec("n2", "serve", "inference", 2, "cpu", 1000)]
+    text = text.replace("/runs", "/more")
+    with pytest.raises(ValueError, match="llm needs a node; only an agent of one"):
+        RealMachine(config(tmp_path, text), lambda _specs, _now_s: None).maker()(two, 1000.0)
+
+
+@pytest.fixture
+def page() -> Iterator[list[str]]:
+    """Serve vLLM's metrics: give the address, and take the requests that wait."""
+    said: list[str] = []
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            waiting = said[-1] if len(said) > 1 else "0"
+            text = f"vllm:num_requests_running 0\nvllm:num_requests_waiting {waiting}\n"
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    said.append(f"http://127.0.0.1:{server.server_address[1]}")
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield said
+    server.shutdown()
+    server.server_close()
 
 
 def test_gangs_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,3 +239,31 @@ def test_gpus_that_cannot_be_seen_are_not_offered(
 
 def _no_driver(*_: object) -> None:
     raise NvmlUnavailable("NVML: no driver")
+
+
+@pytest.mark.parametrize(
+    ("said", "type_and_memory"),
+    [
+        ("", ("H100-80GB-HBM3", 40_000)),
+        ('gpu_type = "mine"', ("mine", 40_000)),
+        ("gpu_memory_mib = 7", ("H100-80GB-HBM3", 7)),
+        ('gpu_type = "cpu"', ("cpu", 24_576)),
+    ],
+)
+def test_what_is_not_said_of_gpus_is_asked_of_the_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, type_and_memory: tuple[str, int]
+) -> None:
+    two = [Gpu("A", "NVIDIA H100 80GB HBM3", 81_559), Gpu("B", "NVIDIA H100 80GB HBM3", 40_000)]
+    monkeypatch.setattr("services.agents.inventory", lambda: two)
+
+    def told(text: str) -> tuple[str, int]:
+        settings = machine_settings(config(tmp_path, text), needed=("name",), foreign=())
+        about = EdgeAgentConfig(**settings)
+        return about.gpu_type, about.gpu_memory_mib
+
+    text = WORKERS.replace('name = "a"', f'name = "a"\n{said}')
+    assert told(text) == type_and_memory
+    if not said:
+        assert told(text + 'gpu_ids = ["0"]\n')[1] == 81_559
+        monkeypatch.setattr("services.agents.inventory", _no_driver)
+        assert told(text) == ("L4", 24_576)

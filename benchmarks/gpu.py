@@ -1,0 +1,479 @@
+"""A real GPU, its owner and a job, as processes: `python -m benchmarks.gpu --json out.json`.
+
+One GPU belongs to an inference server (`examples/inference_server.py`, which holds memory there and
+computes for each request). Users go away, the GPU is lent, PyTorch trains on it
+(`examples/train_ddp.py`), the agent is killed and comes back, users return, the GPU is reclaimed,
+they go away again, the job ends; a job that asks for more memory than there is fails. A witness
+that asks the driver and /proc, not Tidegate, looks twenty times a second at whose processes are on
+the GPU.
+
+Users are seen at a front door of the benchmark's own, which keeps their requests while no server
+is there: so the last server of an owner can be lent, too. `--cpu` tries the script out without a
+GPU; its figures say so.
+"""
+
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.figures import show
+from runtime.executors.environment import machine_environment
+from runtime.metering.nvml import NvmlGpus, NvmlUnavailable, inventory, nvml_library
+from tests.ports import free_ports
+
+ROOT = Path(__file__).parents[1]
+TIDEGATE = [sys.executable, "-m", "console.main"]
+POLICY = (
+    "tide:loans.lend_horizon_s=5:loans.warm_up_s=8:loans.lead_s=5:loans.loan_min_s=3"
+    ":loans.cool_down_s=3:loans.forecast.season=none:loans.forecast.burst_slots=1"
+    ":loans.forecast.half_life_slots=0.3:loans.forecast.trend_slots=2:horizon_s=120"
+)
+_OF_A_NODE = ("gpu_type", "gpu_utilisation", "gpu_memory_mib", "gpu_memory_used", "loan_state")
+USERS, SERVICE_S = 4, 0.25
+FILES = """
+bus = "sqlite:{folder}/bus.db"
+[log]
+format = "text"
+[http]
+port = "off"
+[scheduler]
+births = "any"
+policy = "{policy}"
+heartbeat_s = 5
+[scheduler.settings]
+cycle_s = 2
+cycle_gap_s = 0.3
+load_slot_s = 2
+grace_s = 30
+backoff_s = 2
+[agent]
+name = "gpu-1"
+gpus = 1
+{gpu_type}
+runs = "processes"
+state_file = "{folder}/agent.db"
+effects_file = "{folder}/agent.effects"
+[agent.schedule]
+telemetry_every_s = 2
+load_every_s = 1
+progress_every_s = 1
+[agent.limits]
+checkpoint_min_s = 10
+checkpoint_max_s = 15
+[agent.workers]
+isolation = "{isolation}"
+folder = "{folder}/agent"
+checkpoints = "file://{folder}/checkpoints"
+[agent.load]
+every_s = 0.5
+window_s = 5
+[[agent.load.server]]
+name = "door"
+url = "http://127.0.0.1:{door}/metrics"
+[agent.load.demand]
+latency_target_s = 60
+concurrency_per_gpu = 8
+stabilization_window_s = 4
+drain_s = 5
+gpus_min = 0
+[agent.owner.replicas]
+grace_s = 10
+[agent.owner.protect]
+multiplier = 0
+[[agent.owner.replica]]
+name = "llm"
+node = "gpu-1"
+argv = {serve}
+ready = "http://127.0.0.1:{port}/health"
+"""
+
+
+class Door:
+    """Where users ask: it passes their requests on, and keeps them while no server is there."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.users = threading.Event()
+        self.running = self.waiting = self.done = 0
+        #: When each request came and was answered, in seconds since the Unix epoch.
+        self.answered: list[tuple[float, float]] = []
+        self._lock = threading.Lock()
+        self.page = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        threading.Thread(target=self.page.serve_forever, daemon=True).start()
+        for _ in range(USERS):
+            threading.Thread(target=self._user, daemon=True).start()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        door = self
+
+        class Page(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                text = "".join(
+                    f"# TYPE vllm:{name} {kind}\nvllm:{name} {value}\n"
+                    for name, kind, value in (
+                        ("num_requests_running", "gauge", door.running),
+                        ("num_requests_waiting", "gauge", door.waiting),
+                        ("request_success_total", "counter", door.done),
+                    )
+                )
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        return Page
+
+    def _user(self) -> None:
+        while True:
+            self.users.wait()
+            came_s = time.time()
+            self._count(waiting=1)
+            while not self._ask():
+                time.sleep(0.05)
+            self._count(waiting=-1)
+            self.answered.append((came_s, time.time()))
+
+    def _ask(self) -> bool:
+        try:
+            server = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+            server.connect()
+        except OSError:
+            return False
+        self._count(running=1, waiting=-1)
+        good = False
+        with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(server):
+            server.request("POST", "/generate", json.dumps({"service_s": SERVICE_S}))
+            good = server.getresponse().status == 200
+        self._count(running=-1, waiting=1, done=int(good))
+        return good
+
+    def _count(self, *, running: int = 0, waiting: int = 0, done: int = 0) -> None:
+        with self._lock:
+            self.running, self.waiting = self.running + running, self.waiting + waiting
+            self.done += done
+
+
+class Witness:
+    """Who is on the GPU, by the driver and by /proc: it believes nothing that Tidegate says."""
+
+    def __init__(self, library: Any | None) -> None:
+        self._library = library
+        self.ended = threading.Event()
+        #: (moment, there is a server, there are workers, processes on the GPU, MiB used, busy).
+        self.looks: list[tuple[float, bool, bool, int, float, float]] = []
+        self.workers: tuple[int, ...] = ()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        handle = self._library and self._library.nvmlDeviceGetHandleByIndex(0)
+        while not self.ended.wait(0.05):
+            servers, workers = _pids(b"inference_server.py"), _pids(b"train_ddp.py")
+            on_gpu, used, busy = len(servers) + len(workers), 0.0, 0.0
+            if self._library:
+                on_gpu = len(self._library.nvmlDeviceGetComputeRunningProcesses(handle))
+                used = self._library.nvmlDeviceGetMemoryInfo(handle).used / 2**20
+                busy = self._library.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+            self.workers = tuple(workers)
+            self.looks.append((time.time(), bool(servers), bool(workers), on_gpu, used, busy))
+
+    def first(self, since_s: float, is_so: Callable[[tuple[Any, ...]], bool]) -> float | None:
+        """Give the seconds from a moment to the first look of which something is so."""
+        return next(
+            (round(one[0] - since_s, 2) for one in self.looks if one[0] >= since_s and is_so(one)),
+            None,
+        )
+
+
+def _pids(program: bytes) -> list[int]:
+    """Find processes that run a program of examples/, by their arguments; no supervisor of one."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            with contextlib.suppress(OSError):
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+                if len(words) > 1 and words[1].endswith(b"/" + program):
+                    found.append(int(folder.name))
+    return found
+
+
+class Run:
+    """The processes, and what was seen."""
+
+    def __init__(self, folder: Path, library: Any | None, python: str, job: list[str]) -> None:
+        self.folder, self.library, self.figures = folder, library, dict[str, Any]()
+        self.log = f"{folder}/bus.db"
+        self.out = folder / "out"
+        self.out.mkdir()
+        self.out.chmod(0o777)  # the job is another user
+        for name in ("train_ddp.py", "inference_server.py"):
+            shutil.copy(ROOT / "examples" / name, folder / name)
+        self.train = [python, f"{folder}/train_ddp.py", *job]
+        self.python = python
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        port, _ = free_ports(2)
+        self.door = Door(port)
+        serve = [python, f"{folder}/inference_server.py", "--port", str(port)]
+        serve += ["--gpu-mib", "16384"] if library else []
+        isolation = "tenant" if os.getuid() == 0 and self._others_may() else "none"
+        self.figures["isolation"] = isolation
+        text = FILES.format(
+            folder=folder, policy=POLICY, isolation=isolation, port=port, serve=json.dumps(serve),
+            door=self.door.page.server_address[1], gpu_type="" if library else 'gpu_type = "cpu"',
+        )  # fmt: skip
+        (folder / "tidegate.toml").write_text(text)
+        self.witness = Witness(library)
+
+    def _others_may(self) -> bool:
+        """Whether another user can run PyTorch, and sees what we see of the GPU."""
+        ask = "import torch; assert torch.cuda.is_available() or " + str(not self.library)
+        command = ["setpriv", "--reuid=65534", "--clear-groups", self.python, "-c", ask]
+        return subprocess.run(command, capture_output=True, cwd="/").returncode == 0
+
+    def serve(self, name: str) -> None:
+        log = (self.folder / f"{name}.log").open("ab")
+        command = [*TIDEGATE, name, "--config", f"{self.folder}/tidegate.toml"]
+        self.running[name] = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
+
+    def tidegate(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*TIDEGATE, *arguments], capture_output=True, text=True, cwd=ROOT, check=False
+        )
+
+    def until(self, what: str, is_so: Callable[[], object], seconds: float = 90.0) -> None:
+        end_s = time.monotonic() + seconds
+        while not is_so():
+            if time.monotonic() > end_s:
+                raise TimeoutError(f"{what}: not within {seconds:g} s")
+            for name, process in self.running.items():
+                if process.poll() is not None:
+                    raise TimeoutError(f"{name} ended: see {self.folder}/{name}.log")
+            time.sleep(0.05)
+        print(f"{time.strftime('%H:%M:%S')} {what}", flush=True)
+
+    def steps(self) -> list[tuple[float, int]]:
+        """When each step was taken, as the job wrote it."""
+        with contextlib.suppress(FileNotFoundError):
+            lines = [line.split() for line in (self.out / "loss").read_text().splitlines()]
+            return [(float(line[0]), int(line[1])) for line in lines]
+        return []
+
+    def submit(self, job: str, command: list[str], **more: object) -> None:
+        document = {
+            "job": job, "tenant": "vision", "model": job, "gpus_min": 1, "gpus_max": 1,
+            "samples_per_step": 240, "rates": [{"gpus": 1, "samples_per_s": 20000}],
+            "start_cost_s": 6, "checkpoint_cost_s": 1,
+            "program": {"argv": command, "saves": "on_signal"}, **more,
+        }  # fmt: skip
+        file = self.folder / f"{job}.json"
+        file.write_text(json.dumps(document))
+        said = self.tidegate("submit", "--log", self.log, str(file))
+        if said.returncode:
+            raise RuntimeError(f"{job} could not be submitted: {said.stdout}{said.stderr}")
+
+    # --- what happens ---
+
+    def play(self, steps: int) -> None:
+        figures, door, witness = self.figures, self.door, self.witness
+        said = self.tidegate("doctor", "--config", f"{self.folder}/tidegate.toml")
+        figures["doctor"] = [line for line in said.stdout.splitlines() if " gpu " in line]
+        self.serve("scheduler")
+        self.serve("edge-agent")
+        door.users.set()
+        self.until("the owner serves", lambda: len(door.answered) > 20)
+        command = [*self.train, "--steps", str(steps)]
+        command += ["--loss", f"{self.out}/loss", "--out", f"{self.out}/weights.npz"]
+        self.submit("train", command, total_steps=steps)
+        time.sleep(8)
+        figures["serving"] = self._measured()
+
+        door.users.clear()
+        quiet_s = time.time()
+        self.until("the job trains", lambda: len(self.steps()) > 20)
+        figures["lend"] = {
+            "server_gone_s": witness.first(quiet_s, lambda one: not one[1]),
+            "worker_begun_s": witness.first(quiet_s, lambda one: one[2]),
+            "first_step_s": round(self.steps()[0][0] - quiet_s, 2),
+        }
+        time.sleep(8)
+        figures["training"] = self._measured()
+
+        workers = witness.workers
+        self.running.pop("edge-agent").kill()
+        time.sleep(3)
+        self.serve("edge-agent")
+        time.sleep(6)
+        figures["worker_outlived_its_agent"] = workers == witness.workers != ()
+
+        self._back("reclaim")
+        time.sleep(4)
+        before = len(self.steps())
+        door.users.clear()
+        self.until("the job trains again", lambda: len(self.steps()) > before + 20)
+        self.until("the job ended", lambda: (self.out / "weights.npz").exists(), 240)
+
+        ask = "import torch; torch.empty(10**12, device='cuda')"
+        if not self.library:
+            ask = "raise SystemExit('CUDA out of memory')"
+        self.submit("greedy", [self.python, "-c", ask])
+        self.until("the greedy job's failure is told", lambda: self._greedy() is not None, 40)
+        figures["greedy"] = self._greedy()
+        self.tidegate("cancel", "greedy", "--log", self.log)
+        self._back("back_after_greedy")
+        witness.ended.set()
+        door.users.clear()
+
+    def _greedy(self) -> str | None:
+        """What is said of the job that asks for too much memory."""
+        said = self.tidegate("why", "greedy", "--log", self.log).stdout.replace("│", " ")
+        found = re.search(r"rank 0 ended[^.]*out of GPU memory[^.]*", " ".join(said.split()))
+        return found and found[0]
+
+    def _back(self, name: str) -> None:
+        """Users return: time it until they are answered."""
+        answered, back_s = len(self.door.answered), time.time()
+        self.door.users.set()
+        self.until(f"{name}: users are answered", lambda: len(self.door.answered) > answered)
+        first = self.witness.first
+        self.figures[name] = {
+            "worker_gone_s": first(back_s, lambda one: not one[2]),
+            "gpu_free_s": first(back_s, lambda one: one[3] == 0),
+            "server_begun_s": first(back_s, lambda one: one[1]),
+            "first_answer_s": round(self.door.answered[answered][1] - back_s, 2),
+        }
+
+    def _measured(self) -> dict[str, object]:
+        """What `tidegate nodes` says of the GPU, and what the witness saw meanwhile."""
+        nodes = json.loads(self.tidegate("nodes", "--log", self.log, "--json", "-").stdout)
+        since = [one for one in self.witness.looks if one[0] > time.time() - 6]
+        return {
+            "tidegate": {key: nodes["nodes"][0][key] for key in _OF_A_NODE},
+            "driver_busy": round(sum(one[5] for one in since) / len(since), 2),
+            "driver_mib": round(since[-1][4]),
+            "processes_on_gpu": max(one[3] for one in since),
+        }
+
+    def judge(self, steps: int) -> None:
+        """Compare with a run that nobody disturbs; look at all that the witness saw."""
+        figures, looks = self.figures, self.witness.looks
+        straight = self.folder / "straight.npz"
+        command = [*self.train, "--steps", str(steps), "--out", str(straight)]
+        subprocess.run(command, check=True, cwd=self.out, env=machine_environment())
+        with np.load(straight) as one, np.load(self.out / "weights.npz") as other:
+            apart = max(float(np.abs(one[key] - other[key]).max()) for key in one.files)
+            largest = max(float(np.abs(one[key]).max()) for key in one.files)
+        taken = [step for _, step in self.steps()]
+        stored = [one.stat().st_size for one in (self.folder / "checkpoints").rglob("*")]
+        figures |= {
+            "weights_apart": apart,
+            "weights_largest": largest,
+            "steps": steps,
+            "steps_lost": steps - len(set(taken)),
+            "steps_repeated": len(taken) - len(set(taken)),
+            "looks": len(looks),
+            "looks_with_owner_and_job_at_once": sum(one[1] and one[2] for one in looks),
+            "most_processes_on_gpu": max(one[3] for one in looks),
+            "requests": len(self.door.answered),
+            "largest_file_stored_mib": round(max(stored, default=0) / 2**20),
+            "replay": self.tidegate("replay", self.log).stdout.strip().splitlines()[-1:],
+        }
+
+    def close(self) -> None:
+        for process in self.running.values():
+            process.send_signal(signal.SIGTERM)
+        for process in self.running.values():
+            process.wait(60)
+        for pid in (*_pids(b"inference_server.py"), *_pids(b"train_ddp.py")):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def meter_costs() -> dict[str, float]:
+    """What a sample of the NVML meter takes, the driver's time included."""
+    meter = NvmlGpus({"gpu-1": (0,)})
+    cpu_s, wall_s = time.process_time(), time.monotonic()
+    for _ in range(200):
+        meter.read()
+    cpu_s, wall_s = time.process_time() - cpu_s, time.monotonic() - wall_s
+    meter.close()
+    return {"cpu_ms": round(cpu_s * 5, 3), "wall_ms": round(wall_s * 5, 3)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--python", default=shutil.which("python3"), help="one that has torch")
+    parser.add_argument("--steps", type=int, default=2500)
+    parser.add_argument("--width", type=int, default=2048)
+    parser.add_argument("--hidden", type=int, default=4)
+    parser.add_argument("--work-s", type=float, default=0.01, help="a pause in each step")
+    parser.add_argument("--cpu", action="store_true", help="try it out without a GPU")
+    parser.add_argument("--keep", type=Path, help="copy logs here")
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    library, gpus = None, []
+    if not options.cpu:
+        try:
+            gpus = inventory()
+        except NvmlUnavailable as error:
+            print(error)
+            return 2
+        library = nvml_library()
+        library.nvmlInit()
+    job = ["--width", str(options.width), "--hidden", str(options.hidden)]
+    job += ["--work-s", str(options.work_s), "--save-every", str(options.steps // 4)]
+    folder = Path(tempfile.mkdtemp(prefix="tidegate-gpu-"))
+    folder.chmod(0o755)
+    run = Run(folder, library, options.python, job)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was seen is said all the same
+    problem: str | None = "it was ended"
+    if library:
+        run.figures["gpu"] = gpus[0].name
+        run.figures["driver"] = str(library.nvmlSystemGetDriverVersion())
+        run.figures["meter"] = meter_costs()
+    try:
+        run.play(options.steps)
+        run.judge(options.steps)
+        problem = None
+    except (TimeoutError, RuntimeError) as error:
+        problem = str(error)
+        print(problem)
+    finally:
+        print(json.dumps(run.figures, indent=1))
+        if options.json:
+            show(run.figures, "{} {}", options.json, problem=problem)
+        run.close()
+        if options.keep:
+            options.keep.mkdir(parents=True, exist_ok=True)
+            for file in (*folder.glob("*.log"), *folder.glob("agent/*/*.json"), run.out / "loss"):
+                if file.exists():
+                    shutil.copy(file, options.keep / file.name)
+            for file in (*folder.glob("agent/**/*.log"), *folder.glob("agent/**/output*")):
+                if file.is_file():
+                    shutil.copy(file, options.keep / ("run-" + file.name))
+    if problem:
+        print(f"everything is in {folder}")
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 1 if problem else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
