@@ -128,6 +128,18 @@ def storms(raw: Raw) -> str:
     return f"{raw['broken']} of {raw['seeds']:,}"
 
 
+def gpu_shared(raw: Raw) -> str:
+    """Who was seen on a GPU, and what its job lost."""
+    seen = raw["figures"]
+    at_once = seen["looks_with_owner_and_job_at_once"]
+    return f"{at_once} of {seen['looks']:,} looks; {seen['steps_lost']} of {seen['steps']:,}"
+
+
+def gpu_answer(raw: Raw) -> str:
+    """How long users wait for a GPU that is lent."""
+    return f"{raw['figures']['reclaim']['first_answer_s']} s"
+
+
 def gateway_kills(raw: Raw) -> str:
     return f"{len(raw['problems'])} of {raw['requests']:,}, {raw['gateways_killed']} kills"
 

@@ -95,6 +95,7 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
         "tests/chaos",
     ),
     "faults.md": (*_DEPLOYED, "tests/whole"),
+    "gpu.md": (*_DEPLOYED, "examples", "benchmarks/gpu.py"),
     "real-work.md": (
         *_DEPLOYED,
         "examples",
@@ -459,6 +460,20 @@ CLAIMS: tuple[Claim, ...] = (
         figures.gateway_kills,
         "two gateways on one machine, one broker; no scheduler is killed",
         ("gateway-kills.json",),
+    ),
+    Claim(
+        "gpu.md",
+        "times that a GPU's driver saw its owner and a job on it at once; the job's lost steps",
+        figures.gpu_shared,
+        "one H100, one run, one server and one job",
+        ("gpu.json",),
+    ),
+    Claim(
+        "gpu.md",
+        "from users' return to a lent GPU's server until the first of them is answered",
+        figures.gpu_answer,
+        "4.1 s of it load 16 GiB and PyTorch; one run",
+        ("gpu.json",),
     ),
     Claim(
         "real-work.md",
