@@ -8,6 +8,8 @@ from services.doctor.finding import CheckContext, Finding, Reporter
 from services.machines import CPU
 
 _report = Reporter("gpu")
+#: The driver keeps some of what a GPU is sold with, so up to this share more may be said.
+_OF_MEMORY = 1.05
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
@@ -41,6 +43,13 @@ def check(context: CheckContext) -> Iterator[Finding]:
         )
         return
     yield from _of_driver(found, offered, key, context.config.agent.workers)
+    least_mib = min((gpu.memory_mib for gpu in found), default=0)
+    if found and (section.gpu_memory_mib or 0) > _OF_MEMORY * least_mib:
+        yield _report.problem(
+            f"agent.gpu_memory_mib says {section.gpu_memory_mib}, and the driver {least_mib}: jobs "
+            "that fit what is said end without memory",
+            "leave it out: the driver is asked then",
+        )
 
 
 def _offered(context: CheckContext) -> int:

@@ -70,6 +70,15 @@ def test_a_gpu_that_is_not_there(ward: Ward, driver: FakeNvml) -> None:
     assert "nvidia-smi -L" in found.fix
 
 
+def test_more_memory_than_there_is(ward: Ward, driver: FakeNvml) -> None:
+    ward.settings["agent.gpu_memory_mib"] = 81_920  # as it is sold
+    assert ward.only(gpus.check).verdict == "ok"
+    ward.settings["agent.gpu_memory_mib"] = 2 * 81_920
+    count, memory = ward.says(gpus.check)
+    assert (count.verdict, memory.verdict) == ("ok", "problem")
+    assert "agent.gpu_memory_mib says 163840, and the driver" in memory.found
+
+
 def test_a_driver_that_is_gone(ward: Ward, driver: FakeNvml) -> None:
     driver.driver_error = 9
     found = ward.only(gpus.check)
