@@ -1,11 +1,12 @@
 """The sections of an agent whose workers are real: what each key means, its range and default."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from runtime.executors.sections import MachineOptions
 from runtime.metering.demand import DemandSettings
+from runtime.metering.servers import server_of
 from runtime.owners import (
     HookOptions,
     ProtectTimes,
@@ -78,12 +79,22 @@ class LoadSection(Section):
     server: tuple[ServerSection, ...]
     #: The kind of the servers; auto: recognised by the names of their metrics.
     kind: Literal["auto", "vllm", "sglang", "tgi", "triton"] = "auto"
+    #: The names of their metrics, of servers of another kind; docs/meters.md has an example.
+    mapping: dict[str, Any] | None = None
     #: How often each server is scraped.
     every_s: Seconds = 5.0
     #: The window over which rates and latencies are measured.
     window_s: Seconds = 60.0
     #: How the GPUs needed follow from the load.
     demand: DemandSettings
+
+    @model_validator(mode="after")
+    def _is_a_mapping(self) -> "LoadSection":
+        if self.mapping is not None:
+            if self.kind != "auto":
+                raise ValueError("kind: a mapping says what the servers are; take kind out")
+            server_of(self.mapping)
+        return self
 
 
 class OwnerSection(Section):

@@ -26,7 +26,7 @@ from runtime.metering.load import ScrapedLoad
 from runtime.metering.nvml import NvmlGpus, NvmlUnavailable
 from runtime.metering.sampled import GpuSource, Reading, SampledMeter
 from runtime.metering.scrape import Replica, Scraper
-from runtime.metering.servers import server_named
+from runtime.metering.servers import server_named, server_of
 from runtime.meters import Owner
 from runtime.owners import HookLender, Lender, ReplicaLender, ServedOwner, WebhookLender
 from services.config import Config, ConfigError
@@ -272,7 +272,7 @@ def _metered(
 ) -> Callable[[Callable[[], Sequence[str]]], ScrapedLoad]:
     """Give a function that makes the owner's meter from a function that gives its nodes."""
     gpus = {spec.node: spec.gpu_count for spec in specs}
-    kind = server_named(load.kind)
+    kind = server_named(load.kind) if load.mapping is None else server_of(load.mapping)
     servers = [(one.node, Replica(one.name, one.url, one.gpus, kind)) for one in load.server]
     for node, replica in servers:
         if node is None and len(gpus) > 1:

@@ -155,6 +155,8 @@ def _type(at: Any) -> str:
     if kind == "string":
         words = {"password": "secret string", "path": "path", "date-time": "date and time"}
         return words.get(at.get("format"), "string")
+    if kind == "object" and at.get("additionalProperties") is True:
+        return "table"
     return {"object": "table of strings", "boolean": "true or false"}[kind]
 
 

@@ -152,7 +152,9 @@ class Scraper:
         server = fixed or recognise(page.names)
         if server is None:
             known = ", ".join(one.name for one in SERVERS)
-            raise NoLoadError(f"not a page of {known}; give a mapping for this kind of server")
+            raise NoLoadError(
+                f"not a page of {known}; say agent.load.mapping for this kind of server"
+            )
         if server.name != watch.kind:  # another server at the same address: other counters
             watch.kind, watch.history = server.name, CounterHistory(self._window_s)
         return read_page(server, page, self._steady(), watch.history)

@@ -190,7 +190,7 @@ def server_named(kind: str) -> Server | None:
         if server.name == kind:
             return server
     known = ", ".join(server.name for server in SERVERS)
-    raise ValueError(f"server: {kind!r} is not known; say auto, {known}, or give a mapping")
+    raise ValueError(f"kind: {kind!r} is not known; say auto, {known}, or give a mapping")
 
 
 def server_of(settings: Mapping[str, object]) -> Server:
@@ -204,4 +204,4 @@ def server_of(settings: Mapping[str, object]) -> Server:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"server: {where or 'mapping'}: {first['msg']}") from None
+        raise ValueError(f"mapping: {where}{where and ': '}{first['msg']}") from None

@@ -70,7 +70,7 @@ def test_one_that_hangs_delays_no_other(answer: Answer) -> None:
         (text("", "500 Internal Server Error"), "failures", "answers 500"),
         (endless, "failures", "more than 8388608 bytes"),
         (text("<html></html>\n"), "useless", "line 1: no metric begins with"),
-        (text("node_load1 0.5\n"), "useless", "not a page of vllm, sglang, tgi, triton; give a"),
+        (text("node_load1 0.5\n"), "useless", "not a page of vllm, sglang, tgi, triton; say agent"),
         (text("vllm:num_requests_running 3\n"), "useless", "vllm:num_requests_waiting is not on"),
         (text(page("tgi")[:-30]), "useless", "the page is cut off here"),
     ],

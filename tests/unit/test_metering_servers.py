@@ -186,11 +186,11 @@ def test_a_mapping_of_ones_own() -> None:
 @pytest.mark.parametrize(
     ("settings", "what"),
     [
-        ({"name": "x"}, "server: waiting: "),
-        ({"name": "x", "waiting": []}, "server: mapping: .*name the metric of requests that wait"),
-        ({"name": "x", "waiting": [{"names": []}]}, "server: waiting.0: .*names: give at least"),
+        ({"name": "x"}, "mapping: waiting: "),
+        ({"name": "x", "waiting": []}, "mapping: .*waiting: name the metric of requests that wait"),
+        ({"name": "x", "waiting": [{"names": []}]}, "mapping: waiting.0: .*names: give at least"),
         ({"name": "x", "waiting": [{"names": ["a"]}]}, "running: name it"),
-        ({"name": "x", "wating": []}, "server: w.*ting: "),
+        ({"name": "x", "wating": []}, "mapping: w.*ting: "),
     ],
 )
 def test_a_wrong_mapping_is_refused_by_field(settings: dict[str, object], what: str) -> None:

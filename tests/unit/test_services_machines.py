@@ -43,6 +43,13 @@ drain = ["true"]
 hand_back = ["true"]
 """
 
+MAPPING = """
+[agent.load.mapping]
+name = "ours"
+waiting = [{{ names = ["queue_depth"], labels = {{ pool = "chat" }} }}]
+running = [{{ names = ["active_requests"] }}]
+"""
+
 
 def config(folder: Path, text: str, **words: str) -> Config:
     file = folder / "tidegate.toml"
@@ -97,6 +104,7 @@ def test_a_server_without_a_node_is_heard_while_the_only_node_is_lent(
 ) -> None:
     (url,) = page
     text = WORKERS + OWNER.replace('node = "{node}"\n', "").replace("http://127.0.0.1:9", url)
+    text += MAPPING
     text = text.replace("= 2 }}", "= 2, gpus_min = 0, stabilization_window_s = 0 }}")
     text = text.replace("[agent.load]", "[agent.load]\nevery_s = 0.05")
     owner, seconds = made(config(tmp_path, text))[1].owner, count(1001)
@@ -121,13 +129,13 @@ def test_a_server_without_a_node_is_heard_while_the_only_node_is_lent(
 
 @pytest.fixture
 def page() -> Iterator[list[str]]:
-    """Serve vLLM's metrics: give the address, and take the requests that wait."""
+    """Serve metrics as `MAPPING` says: give the address, and take the requests that wait."""
     said: list[str] = []
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             waiting = said[-1] if len(said) > 1 else "0"
-            text = f"vllm:num_requests_running 0\nvllm:num_requests_waiting {waiting}\n"
+            text = f'active_requests 0\nqueue_depth{{pool="chat"}} {waiting}\n'
             self.send_response(200)
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
@@ -209,6 +217,11 @@ def test_real_workers_on_gpus_that_may_serve_need_an_owner_or_a_word(tmp_path: P
         (WORKERS.replace('runs = "{runs}"', ""), "workers: set agent.runs"),
         (WORKERS + OWNER + '[agent.owner.webhook]\nurl = "http://h/"\n', "give one of hooks"),
         (WORKERS + OWNER.replace("{node}", "n9"), "llm is on n9"),
+        (WORKERS + OWNER + MAPPING.replace("waiting", "wating"), "load: .*mapping: waiting: "),
+        (
+            WORKERS + OWNER.replace("[agent.load]", '[agent.load]\nkind = "tgi"') + MAPPING,
+            "kind: a mapping says what the servers are",
+        ),
         (WORKERS + '[agent.meter]\nsource = "dcgm"\n', "dcgm_url"),
         (WORKERS + "[agent.meter]\nevery_s = 0\n", "every_s"),
         (WORKERS + "[agent.workers.more]\n", "more"),
