@@ -1,5 +1,6 @@
 """The index: quick, disposable, and never believed where it does not fit."""
 
+import asyncio
 import shutil
 import sqlite3
 import threading
@@ -12,7 +13,7 @@ import pytest
 from gateway import feed as feeds, index as indexing, past, sidecar
 from gateway.kept_states import KeptStates
 from schemas.topics import SNAPSHOTS
-from tests.gateway.conftest import Served, Serving
+from tests.gateway.conftest import Served, Serving, serve
 from tests.gateway.growing import grow
 from tests.patience import PATIENCE_S
 
@@ -124,6 +125,20 @@ def altered(statement: str) -> Any:
     return change
 
 
+@pytest.fixture(scope="module")
+def built(_demo: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Any], bytes]:
+    """What a gateway says of the log, and its index."""
+    log = tmp_path_factory.mktemp("built") / "run.db"
+    shutil.copy(_demo, log)
+
+    async def build() -> list[Any]:
+        expected = await truth(log, serve)
+        async with serve(log):
+            return expected
+
+    return asyncio.run(build()), beside(log).read_bytes()
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -143,10 +158,13 @@ def altered(statement: str) -> Any:
     ],
     ids=range(13),
 )
-async def test_a_damaged_index_is_built_again(log: Path, serving: Serving, damage: Any) -> None:
-    expected = await truth(log, serving)
-    async with serving(log):
-        pass
+async def test_a_damaged_index_is_built_again(
+    log: Path, serving: Serving, built: tuple[list[Any], bytes], damage: Any
+) -> None:
+    expected, index = built
+    beside(log).write_bytes(index)
+    async with serving(log) as served:
+        assert served.feed.notice == ""  # it is believed before it is damaged
     damage(beside(log))
     async with serving(log) as served:
         assert await answers(served) == expected
