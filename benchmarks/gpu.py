@@ -4,8 +4,8 @@ One GPU belongs to an inference server (`examples/inference_server.py`, which ho
 computes for each request). Users go away, the GPU is lent, PyTorch trains on it
 (`examples/train_ddp.py`), the agent is killed and comes back, users return, the GPU is reclaimed,
 they go away again, the job ends; a job that asks for more memory than there is fails. A witness
-that asks the driver and /proc, not Tidegate, looks twenty times a second at whose processes are on
-the GPU.
+that asks the driver and /proc, not Tidegate, looks up to twenty times a second at whose processes
+are on the GPU.
 
 Users are seen at a front door of the benchmark's own, which keeps their requests while no server
 is there: so the last server of an owner can be lent, too. `--cpu` tries the script out without a
@@ -45,6 +45,9 @@ POLICY = (
     ":loans.forecast.half_life_slots=0.3:loans.forecast.trend_slots=2:horizon_s=120"
 )
 _OF_A_NODE = ("gpu_type", "gpu_utilisation", "gpu_memory_mib", "gpu_memory_used", "loan_state")
+#: Rounding stays below, a lost or repeated step does not: see examples/train_ddp.py.
+EQUAL = 1e-9
+PROGRAMS = ("inference_server.py", "train_ddp.py")
 USERS, SERVICE_S = 4, 0.25
 FILES = """
 bus = "sqlite:{folder}/bus.db"
@@ -175,8 +178,8 @@ class Door:
 class Witness:
     """Who is on the GPU, by the driver and by /proc: it believes nothing that Tidegate says."""
 
-    def __init__(self, library: Any | None) -> None:
-        self._library = library
+    def __init__(self, library: Any | None, folder: Path) -> None:
+        self._library, self._folder = library, folder
         self.ended = threading.Event()
         #: (moment, there is a server, there are workers, processes on the GPU, MiB used, busy).
         self.looks: list[tuple[float, bool, bool, int, float, float]] = []
@@ -186,7 +189,7 @@ class Witness:
     def _run(self) -> None:
         handle = self._library and self._library.nvmlDeviceGetHandleByIndex(0)
         while not self.ended.wait(0.05):
-            servers, workers = _pids(b"inference_server.py"), _pids(b"train_ddp.py")
+            servers, workers = (_pids(self._folder / name) for name in PROGRAMS)
             on_gpu, used, busy = len(servers) + len(workers), 0.0, 0.0
             if self._library:
                 on_gpu = len(self._library.nvmlDeviceGetComputeRunningProcesses(handle))
@@ -203,14 +206,14 @@ class Witness:
         )
 
 
-def _pids(program: bytes) -> list[int]:
-    """Find processes that run a program of examples/, by their arguments; no supervisor of one."""
+def _pids(program: Path) -> list[int]:
+    """Find the processes that run a program of this run, by their arguments."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             with contextlib.suppress(OSError):
                 words = (folder / "cmdline").read_bytes().split(b"\0")
-                if len(words) > 1 and words[1].endswith(b"/" + program):
+                if len(words) > 1 and words[1] == os.fsencode(program):
                     found.append(int(folder.name))
     return found
 
@@ -224,7 +227,7 @@ class Run:
         self.out = folder / "out"
         self.out.mkdir()
         self.out.chmod(0o777)  # the job is another user
-        for name in ("train_ddp.py", "inference_server.py"):
+        for name in PROGRAMS:
             shutil.copy(ROOT / "examples" / name, folder / name)
         self.train = [python, f"{folder}/train_ddp.py", *job]
         self.python = python
@@ -240,7 +243,7 @@ class Run:
             door=self.door.page.server_address[1], gpu_type="" if library else 'gpu_type = "cpu"',
         )  # fmt: skip
         (folder / "tidegate.toml").write_text(text)
-        self.witness = Witness(library)
+        self.witness = Witness(library, folder)
 
     def _others_may(self) -> bool:
         """Whether another user can run PyTorch, and sees what we see of the GPU."""
@@ -338,6 +341,8 @@ class Run:
         figures["greedy"] = self._greedy()
         self.tidegate("cancel", "greedy", "--log", self.log)
         self._back("back_after_greedy")
+        if witness.looks[-1][0] < time.time() - 2:
+            raise RuntimeError("the witness has seen nothing of late: its figures are void")
         witness.ended.set()
         door.users.clear()
 
@@ -396,12 +401,16 @@ class Run:
             "replay": self.tidegate("replay", self.log).stdout.strip().splitlines()[-1:],
         }
 
+        wrong = ("looks_with_owner_and_job_at_once", "steps_lost", "steps_repeated")
+        if any(figures[name] for name in wrong) or apart > EQUAL:
+            raise RuntimeError(f"something is not as it should be: {wrong}, weights_apart")
+
     def close(self) -> None:
         for process in self.running.values():
             process.send_signal(signal.SIGTERM)
         for process in self.running.values():
             process.wait(60)
-        for pid in (*_pids(b"inference_server.py"), *_pids(b"train_ddp.py")):
+        for pid in (pid for name in PROGRAMS for pid in _pids(self.folder / name)):
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -438,7 +447,7 @@ def main() -> int:
         library = nvml_library()
         library.nvmlInit()
     job = ["--width", str(options.width), "--hidden", str(options.hidden)]
-    job += ["--work-s", str(options.work_s), "--save-every", str(options.steps // 4)]
+    job += ["--work-s", str(options.work_s), "--save-every", str(max(1, options.steps // 4))]
     folder = Path(tempfile.mkdtemp(prefix="tidegate-gpu-"))
     folder.chmod(0o755)
     run = Run(folder, library, options.python, job)

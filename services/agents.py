@@ -19,7 +19,7 @@ from bus.contract import BusError, Link, Message
 from runtime.build import MachineMaker, Options
 from runtime.core import Limits
 from runtime.effects import EffectsFile, recorded
-from runtime.metering.nvml import NvmlUnavailable, inventory, type_name
+from runtime.metering.nvml import NvmlUnavailable, inventory, offered, type_name
 from runtime.service import AgentService
 from runtime.simulated import Physics
 from runtime.simulated_owner import Demand, Service, simulated
@@ -217,8 +217,7 @@ def machine_settings(
         )
     wanted = (*needed, *optional, *_ALIKE)
     said = {name: getattr(section, name) for name in wanted}
-    given = {name: value for name, value in said.items() if value is not None}
-    return _of_driver(section) | given
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def options_of(config: Config, usual: Options) -> Options:
@@ -257,26 +256,28 @@ def state_file(config: Config) -> Path:
     return config.agent.state_file or Path(f"{config.agent.name}.db")
 
 
-def _of_driver(section: AgentSection) -> dict[str, Any]:
+def of_driver(section: AgentSection) -> dict[str, Any]:
     """Give the type and memory of the GPUs that workers here are given, as the driver has them.
 
-    Nothing where there are none to ask, or where others measure them: then what the role assumes
-    counts. Of several kinds, the least memory.
+    Nothing where there is no driver to ask: then what the role assumes counts. Of several kinds,
+    the least memory.
     """
     if section.runs != "processes" or section.gpu_type == CPU:
         return {}
-    if section.meter.source not in ("auto", "nvml"):
-        return {}
+    ids = section.workers.gpu_ids if section.workers else ()
     try:
-        found = inventory()
+        found = offered(inventory(), ids, gpus_of(section))
     except NvmlUnavailable:
         return {}
-    ids = section.workers.gpu_ids if section.workers else ()
-    named = [gpu for at, gpu in enumerate(found) if {gpu.uuid, str(at)} & set(ids)] or found
-    if not named:
+    if not found:
         return {}
-    memory_mib = min(gpu.memory_mib for gpu in named)
-    return {"gpu_type": type_name(named[0].name), "gpu_memory_mib": memory_mib}
+    memory_mib = min(gpu.memory_mib for gpu in found)
+    return {"gpu_type": type_name(found[0].name), "gpu_memory_mib": memory_mib}
+
+
+def gpus_of(section: AgentSection) -> int:
+    """Count the GPUs that an agent offers."""
+    return section.gpus or (section.gpus_per_node or 1) * max(1, len(section.nodes))
 
 
 def machine_of(config: Config, *, lendable: bool) -> tuple[MachineMaker, RealMachine | None]:

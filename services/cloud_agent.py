@@ -9,6 +9,7 @@ from services.agents import (
     AgentRole,
     machine_of,
     machine_settings,
+    of_driver,
     options_of,
     state_file,
 )
@@ -23,7 +24,9 @@ def main(config: Config) -> int:
     said = machine_settings(
         config, needed=("name", "pool", "pool_kind", "nodes", "gpus_per_node"), foreign=("gpus",)
     )
-    about = CloudAgentConfig(**said, options=options_of(config, Options()))
+    about = CloudAgentConfig(
+        **of_driver(config.agent) | said, options=options_of(config, Options())
+    )
     options, clock = kafka_of(config), SystemClock()
 
     def make(log: BoundLogger) -> AgentRole:

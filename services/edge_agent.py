@@ -11,6 +11,7 @@ from services.agents import (
     AgentRole,
     machine_of,
     machine_settings,
+    of_driver,
     options_of,
     state_file,
 )
@@ -28,7 +29,7 @@ def main(config: Config) -> int:
         raise ConfigError("agent.pool_kind: an edge server's is edge; a cluster has cloud-agent")
     if config.agent.runs in ("slurm", "kubernetes"):
         raise ConfigError(f"agent.runs: {config.agent.runs} is a cluster's; say processes")
-    usual = EdgeAgentConfig(**said)
+    usual = EdgeAgentConfig(**of_driver(config.agent) | said)
     about = replace(usual, options=options_of(config, usual.options))
     # On a single machine an edge agent may do without MQTT.
     on_file, clock = config.bus.startswith("sqlite:"), SystemClock()

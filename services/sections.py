@@ -263,9 +263,9 @@ class AgentSection(Section):
     gpus_per_node: Count | None = None
     #: GPUs of an edge server.
     gpus: Count | None = None
-    #: The type of the GPUs; `cpu`: slots of the processors.
+    #: The type of the GPUs; `cpu`: slots of the processors. Unset, with processes: the driver's.
     gpu_type: Name | None = None
-    #: Memory of one GPU.
+    #: Memory of one GPU, in MiB. Unset, with processes: the driver's.
     gpu_memory_mib: Count | None = None
     #: Speed of the GPUs relative to those for which jobs declare their rates.
     speed_factor: Annotated[float, Field(gt=0.0, le=100.0)] | None = None

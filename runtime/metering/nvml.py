@@ -9,7 +9,7 @@ rust-nvml/nvml-wrapper issue 57); older drivers answer version 1 only.
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,8 @@ class Gpu:
     uuid: str
     name: str
     memory_mib: int
+    #: Its place in the driver's list, as CUDA_VISIBLE_DEVICES counts.
+    index: int
 
 
 @dataclass(slots=True)
@@ -247,13 +249,22 @@ def inventory(library: Any | None = None) -> list[Gpu]:
                 device.uuid,
                 str(library.nvmlDeviceGetName(device.handle)),
                 int(library.nvmlDeviceGetMemoryInfo(device.handle).total // _MIB),
+                index,
             )
-            for device in opened._devices.values()
+            for index, device in enumerate(_devices(library))
+            if device is not None
         ]
     except library.NVMLError as error:
         raise NvmlUnavailable(f"NVML: {error} while listing the GPUs; see `nvidia-smi`") from None
     finally:
         opened.close()
+
+
+def offered(found: Sequence[Gpu], ids: Collection[str], count: int) -> list[Gpu]:
+    """Give those GPUs that workers are given: the named ones, else the first `count`."""
+    if ids:
+        return [gpu for gpu in found if gpu.uuid in ids or str(gpu.index) in ids]
+    return [gpu for gpu in found if gpu.index < count]
 
 
 def type_name(product: str) -> str:

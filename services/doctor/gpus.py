@@ -3,7 +3,8 @@
 import os
 from collections.abc import Iterator
 
-from runtime.metering.nvml import Gpu, NvmlUnavailable, inventory
+from runtime.metering.nvml import Gpu, NvmlUnavailable, inventory, offered
+from services.agents import gpus_of
 from services.doctor.finding import CheckContext, Finding, Reporter
 from services.machines import CPU
 
@@ -29,22 +30,23 @@ def check(context: CheckContext) -> Iterator[Finding]:
         )
     if section.runs != "processes":
         return  # they are other machines'
-    offered = _offered(context)
+    count = gpus_of(section)
     key = "agent.gpus_per_node" if context.is_cluster else "agent.gpus"
     if section.gpu_type == CPU:
-        yield _slots(offered, key)
+        yield _slots(count, key)
         return
     try:
         found = inventory()
     except NvmlUnavailable as error:
         yield _report.problem(
-            f"{offered} GPUs are configured, and none can be seen: {error}",
+            f"{count} GPUs are configured, and none can be seen: {error}",
             'see that nvidia-smi works for this user; on a machine without GPUs: gpu_type = "cpu"',
         )
         return
-    yield from _of_driver(found, offered, key, context.config.agent.workers)
-    least_mib = min((gpu.memory_mib for gpu in found), default=0)
-    if found and (section.gpu_memory_mib or 0) > _OF_MEMORY * least_mib:
+    yield from _of_driver(found, count, key, context.config.agent.workers)
+    given = offered(found, section.workers.gpu_ids if section.workers else (), count)
+    least_mib = min((gpu.memory_mib for gpu in given), default=0)
+    if given and (section.gpu_memory_mib or 0) > _OF_MEMORY * least_mib:
         yield _report.problem(
             f"agent.gpu_memory_mib says {section.gpu_memory_mib}, and the driver {least_mib}: jobs "
             "that fit what is said end without memory",
@@ -52,26 +54,19 @@ def check(context: CheckContext) -> Iterator[Finding]:
         )
 
 
-def _offered(context: CheckContext) -> int:
-    section = context.config.agent
-    if context.is_cluster:
-        return (section.gpus_per_node or 1) * len(section.nodes)
-    return section.gpus or 1
-
-
-def _slots(offered: int, key: str) -> Finding:
+def _slots(count: int, key: str) -> Finding:
     cores = len(os.sched_getaffinity(0))
-    if offered > cores:
+    if count > cores:
         return _report.warning(
-            f"{offered} CPU slots are offered, on {cores} cores: workers share them and are slow",
+            f"{count} CPU slots are offered, on {cores} cores: workers share them and are slow",
             f"set {key} to {cores} or fewer",
         )
-    return _report.ok(f"{offered} CPU slots on {cores} cores; no GPUs are offered")
+    return _report.ok(f"{count} CPU slots on {cores} cores; no GPUs are offered")
 
 
-def _of_driver(found: list[Gpu], offered: int, key: str, workers: object) -> Iterator[Finding]:
+def _of_driver(found: list[Gpu], count: int, key: str, workers: object) -> Iterator[Finding]:
     gpu_ids: tuple[str, ...] = getattr(workers, "gpu_ids", ())
-    known = {gpu.uuid for gpu in found} | {str(index) for index in range(len(found))}
+    known = {gpu.uuid for gpu in found} | {str(gpu.index) for gpu in found}
     missing = [one for one in gpu_ids if one not in known]
     if missing:
         listed = ", ".join(gpu.uuid for gpu in found) or "none"
@@ -79,21 +74,21 @@ def _of_driver(found: list[Gpu], offered: int, key: str, workers: object) -> Ite
             f"agent.workers.gpu_ids names {', '.join(missing)}; the driver lists {listed}",
             "write the UUIDs as nvidia-smi -L gives them, in the order of the nodes",
         )
-    if gpu_ids and len(gpu_ids) != offered:
+    if gpu_ids and len(gpu_ids) != count:
         yield _report.problem(
-            f"{key} offers {offered} GPUs, and agent.workers.gpu_ids names {len(gpu_ids)}",
+            f"{key} offers {count} GPUs, and agent.workers.gpu_ids names {len(gpu_ids)}",
             f"set {key} to the number of gpu_ids",
         )
-    if offered > len(found):
+    if count > len(found):
         yield _report.problem(
-            f"{key} offers {offered} GPUs, and the driver lists {len(found)}",
+            f"{key} offers {count} GPUs, and the driver lists {len(found)}",
             f"set {key} = {len(found)}, or see why nvidia-smi lists fewer than there are",
         )
-    elif offered < len(found) and not gpu_ids:
+    elif count < len(found) and not gpu_ids:
         yield _report.warning(
-            f"{key} offers {offered} of {len(found)} GPUs; the others are never used",
+            f"{key} offers {count} of {len(found)} GPUs; the others are never used",
             f"set {key} = {len(found)}, or name those that are meant in agent.workers.gpu_ids",
         )
     elif not missing:
         kinds = ", ".join(sorted({gpu.name for gpu in found}))
-        yield _report.ok(f"{offered} of {len(found)} GPUs are offered: {kinds}")
+        yield _report.ok(f"{count} of {len(found)} GPUs are offered: {kinds}")

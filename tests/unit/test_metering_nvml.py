@@ -73,9 +73,9 @@ def mig_card() -> Card:
 def test_mig_devices_stand_in_their_gpus_place() -> None:
     library = FakeNvml([mig_card(), Card("GPU-b")])
     assert inventory(library) == [
-        Gpu("MIG-1", "A100 3g.40gb", 40_192),
-        Gpu("MIG-2", "A100 3g.40gb", 40_192),
-        Gpu("GPU-b", "NVIDIA H100 80GB HBM3", 81_559),
+        Gpu("MIG-1", "A100 3g.40gb", 40_192, 0),
+        Gpu("MIG-2", "A100 3g.40gb", 40_192, 1),
+        Gpu("GPU-b", "NVIDIA H100 80GB HBM3", 81_559, 2),
     ]
     assert library.references == 0
     readings = source(library, 0, 1, 2).read()["node"]

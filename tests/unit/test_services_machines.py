@@ -16,7 +16,7 @@ from runtime.executors.process import ProcessExecutor
 from runtime.metering.nvml import Gpu, NvmlUnavailable
 from runtime.owners import ServedOwner
 from runtime.simulated_owner import simulated_machine
-from services.agents import machine_settings
+from services.agents import machine_settings, of_driver
 from services.config import Config, ConfigError, load
 from services.machines import RealMachine, _names, real_machine
 from tests.patience import wait_until
@@ -257,26 +257,29 @@ def _no_driver(*_: object) -> None:
 @pytest.mark.parametrize(
     ("said", "type_and_memory"),
     [
-        ("", ("H100-80GB-HBM3", 40_000)),
-        ('gpu_type = "mine"', ("mine", 40_000)),
+        ("", ("H100-80GB-HBM3", 81_559)),
+        ('gpu_type = "mine"', ("mine", 81_559)),
         ("gpu_memory_mib = 7", ("H100-80GB-HBM3", 7)),
+        ("gpus = 3", ("H100-80GB-HBM3", 15_360)),
         ('gpu_type = "cpu"', ("cpu", 24_576)),
     ],
 )
 def test_what_is_not_said_of_gpus_is_asked_of_the_driver(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, type_and_memory: tuple[str, int]
 ) -> None:
-    two = [Gpu("A", "NVIDIA H100 80GB HBM3", 81_559), Gpu("B", "NVIDIA H100 80GB HBM3", 40_000)]
+    two = [Gpu("A", "NVIDIA H100 80GB HBM3", 81_559, 0), Gpu("C", "NVIDIA T4", 15_360, 2)]
     monkeypatch.setattr("services.agents.inventory", lambda: two)
 
     def told(text: str) -> tuple[str, int]:
-        settings = machine_settings(config(tmp_path, text), needed=("name",), foreign=())
-        about = EdgeAgentConfig(**settings)
+        read = config(tmp_path, text)
+        settings = machine_settings(read, needed=("name",), foreign=())
+        about = EdgeAgentConfig(**of_driver(read.agent) | settings)
         return about.gpu_type, about.gpu_memory_mib
 
     text = WORKERS.replace('name = "a"', f'name = "a"\n{said}')
     assert told(text) == type_and_memory
     if not said:
-        assert told(text + 'gpu_ids = ["0"]\n')[1] == 81_559
+        assert told(text + 'gpu_ids = ["2"]\n') == ("T4", 15_360)  # GPU 1 does not answer
+        assert told(text + 'gpu_ids = ["A"]\n')[1] == 81_559
         monkeypatch.setattr("services.agents.inventory", _no_driver)
         assert told(text) == ("L4", 24_576)
