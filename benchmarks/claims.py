@@ -95,7 +95,13 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
         "tests/chaos",
     ),
     "faults.md": (*_DEPLOYED, "tests/whole"),
-    "gpu.md": (*_DEPLOYED, "examples", "benchmarks/gpu.py"),
+    "gpu.md": (
+        *_DEPLOYED,
+        "examples",
+        "benchmarks/gpu.py",
+        "benchmarks/gpu_door.py",
+        "benchmarks/gpu_witness.py",
+    ),
     "real-work.md": (
         *_DEPLOYED,
         "examples",

@@ -14,7 +14,6 @@ GPU; its figures say so.
 
 import argparse
 import contextlib
-import http.client
 import json
 import os
 import re
@@ -23,16 +22,16 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.figures import show
+from benchmarks.gpu_door import Door
+from benchmarks.gpu_witness import PROGRAMS, Witness, pids_of
 from runtime.executors.environment import machine_environment
 from runtime.metering.nvml import NvmlGpus, NvmlUnavailable, inventory, nvml_library
 from tests.ports import free_ports
@@ -47,8 +46,6 @@ POLICY = (
 _OF_A_NODE = ("gpu_type", "gpu_utilisation", "gpu_memory_mib", "gpu_memory_used", "loan_state")
 #: Rounding stays below, a lost or repeated step does not: see examples/train_ddp.py.
 EQUAL = 1e-9
-PROGRAMS = ("inference_server.py", "train_ddp.py")
-USERS, SERVICE_S = 4, 0.25
 FILES = """
 bus = "sqlite:{folder}/bus.db"
 [log]
@@ -105,117 +102,6 @@ node = "gpu-1"
 argv = {serve}
 ready = "http://127.0.0.1:{port}/health"
 """
-
-
-class Door:
-    """Where users ask: it passes their requests on, and keeps them while no server is there."""
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.users = threading.Event()
-        self.running = self.waiting = self.done = 0
-        #: When each request came and was answered, in seconds since the Unix epoch.
-        self.answered: list[tuple[float, float]] = []
-        self._lock = threading.Lock()
-        self.page = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        threading.Thread(target=self.page.serve_forever, daemon=True).start()
-        for _ in range(USERS):
-            threading.Thread(target=self._user, daemon=True).start()
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        door = self
-
-        class Page(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                text = "".join(
-                    f"# TYPE vllm:{name} {kind}\nvllm:{name} {value}\n"
-                    for name, kind, value in (
-                        ("num_requests_running", "gauge", door.running),
-                        ("num_requests_waiting", "gauge", door.waiting),
-                        ("request_success_total", "counter", door.done),
-                    )
-                )
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text.encode())
-
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        return Page
-
-    def _user(self) -> None:
-        while True:
-            self.users.wait()
-            came_s = time.time()
-            self._count(waiting=1)
-            while not self._ask():
-                time.sleep(0.05)
-            self._count(waiting=-1)
-            self.answered.append((came_s, time.time()))
-
-    def _ask(self) -> bool:
-        try:
-            server = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-            server.connect()
-        except OSError:
-            return False
-        self._count(running=1, waiting=-1)
-        good = False
-        with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(server):
-            server.request("POST", "/generate", json.dumps({"service_s": SERVICE_S}))
-            good = server.getresponse().status == 200
-        self._count(running=-1, waiting=1, done=int(good))
-        return good
-
-    def _count(self, *, running: int = 0, waiting: int = 0, done: int = 0) -> None:
-        with self._lock:
-            self.running, self.waiting = self.running + running, self.waiting + waiting
-            self.done += done
-
-
-class Witness:
-    """Who is on the GPU, by the driver and by /proc: it believes nothing that Tidegate says."""
-
-    def __init__(self, library: Any | None, folder: Path) -> None:
-        self._library, self._folder = library, folder
-        self.ended = threading.Event()
-        #: (moment, there is a server, there are workers, processes on the GPU, MiB used, busy).
-        self.looks: list[tuple[float, bool, bool, int, float, float]] = []
-        self.workers: tuple[int, ...] = ()
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        handle = self._library and self._library.nvmlDeviceGetHandleByIndex(0)
-        while not self.ended.wait(0.05):
-            servers, workers = (_pids(self._folder / name) for name in PROGRAMS)
-            on_gpu, used, busy = len(servers) + len(workers), 0.0, 0.0
-            if self._library:
-                on_gpu = len(self._library.nvmlDeviceGetComputeRunningProcesses(handle))
-                used = self._library.nvmlDeviceGetMemoryInfo(handle).used / 2**20
-                busy = self._library.nvmlDeviceGetUtilizationRates(handle).gpu / 100
-            self.workers = tuple(workers)
-            self.looks.append((time.time(), bool(servers), bool(workers), on_gpu, used, busy))
-
-    def first(self, since_s: float, is_so: Callable[[tuple[Any, ...]], bool]) -> float | None:
-        """Give the seconds from a moment to the first look of which something is so."""
-        return next(
-            (round(one[0] - since_s, 2) for one in self.looks if one[0] >= since_s and is_so(one)),
-            None,
-        )
-
-
-def _pids(program: Path) -> list[int]:
-    """Find the processes that run a program of this run, by their arguments."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            with contextlib.suppress(OSError):
-                words = (folder / "cmdline").read_bytes().split(b"\0")
-                if len(words) > 1 and words[1] == os.fsencode(program):
-                    found.append(int(folder.name))
-    return found
 
 
 class Run:
@@ -410,7 +296,7 @@ class Run:
             process.send_signal(signal.SIGTERM)
         for process in self.running.values():
             process.wait(60)
-        for pid in (pid for name in PROGRAMS for pid in _pids(self.folder / name)):
+        for pid in (pid for name in PROGRAMS for pid in pids_of(self.folder / name)):
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 
