@@ -284,12 +284,15 @@ class Run:
             "most_processes_on_gpu": max(one[3] for one in looks),
             "requests": len(self.door.answered),
             "largest_file_stored_mib": round(max(stored, default=0) / 2**20),
-            "replay": self.tidegate("replay", self.log).stdout.strip().splitlines()[-1:],
+            "replay_identical": self.tidegate("replay", self.log).returncode == 0,
         }
-
-        wrong = ("looks_with_owner_and_job_at_once", "steps_lost", "steps_repeated")
-        if any(figures[name] for name in wrong) or apart > EQUAL:
-            raise RuntimeError(f"something is not as it should be: {wrong}, weights_apart")
+        bad = ("looks_with_owner_and_job_at_once", "steps_lost", "steps_repeated")
+        good = ("worker_outlived_its_agent", "replay_identical")
+        wrong = [name for name in bad if figures[name]]
+        wrong += [name for name in good if not figures[name]]
+        wrong += ["weights_apart"] if apart > EQUAL else []
+        if wrong:
+            raise RuntimeError(f"not as it should be: {', '.join(wrong)}")
 
     def close(self) -> None:
         for process in self.running.values():

@@ -56,13 +56,13 @@ def machine_environment(passed: Sequence[str] = ()) -> dict[str, str]:
 
 
 def shared_environment(
-    gang: RunEnvironment, passed: Sequence[str], home: Path | None = None, uid: int | None = None
+    gang: RunEnvironment, passed: Sequence[str], user: tuple[int, Path] | None = None
 ) -> dict[str, str]:
     """Give the variables that all workers of a run have, and their supervisor too.
 
-    With a `uid` the workers are another user than the agent, with a `home` of their own, and get
-    none of the agent's variables of a user. No account has that id, so a name is made up: PyTorch
-    asks for one to name its cache, and ends where there is neither a name nor an account.
+    With a `user`, its id and home, the workers are another user than the agent, and get none of the
+    agent's variables of a user. No account has that id, so a name is made up: PyTorch asks for one
+    to name its cache, and ends where there is neither a name nor an account.
     """
     said = {
         "TIDEGATE_AGENT": gang.agent,
@@ -82,7 +82,8 @@ def shared_environment(
     # A program cannot pose as another job, nor name another checkpoint to resume from.
     wanted = {k: v for k, v in gang.program.env.items() if not k.startswith("TIDEGATE_")}
     machine = machine_environment(passed)
-    if uid is not None:
+    if user is not None:
+        uid, home = user
         name = f"tidegate-{uid}"
         own = {"HOME": str(home), "USER": name, "LOGNAME": name}
         machine = {k: v for k, v in machine.items() if k not in _OF_A_USER} | own

@@ -122,7 +122,7 @@ class Run:
             own = (self.checkpoints, self.folder / WORK, self.progress)
             give_run_to_user(self.folder, own, self._uid)
         environment = self._gang_environment()
-        shared = shared_environment(environment, self._options.pass_env, self._home, self._uid)
+        shared = shared_environment(environment, self._options.pass_env, self._user)
         write_json(self.folder / ORDER, {**to_json(self.order), "launch": self._plan(environment)})
         log = os.open(
             self.folder / SHIM_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
@@ -181,7 +181,7 @@ class Run:
             "user": None if self._uid is None else [self._uid, *options.groups],
             "secrets": self._secrets(gang.program),
             "workdir": gang.program.workdir or str(self.folder / WORK),
-            "env": shared_environment(gang, options.pass_env, self._home, self._uid),
+            "env": shared_environment(gang, options.pass_env, self._user),
             "workers": workers,
             "locks": locks,
             "lease": str(options.root / LEASE),
@@ -201,8 +201,10 @@ class Run:
         return user_of(self._options.tenants, self.order.spec.tenant)
 
     @property
-    def _home(self) -> Path | None:
-        return None if self._options.tenants is None else self.folder / WORK
+    def _user(self) -> tuple[int, Path] | None:
+        """That user, and its home."""
+        uid = self._uid
+        return None if uid is None else (uid, self.folder / WORK)
 
     def _secrets(self, program: Program) -> dict[str, str]:
         """Give, by variable, the file with its value; only the supervisor reads the value.

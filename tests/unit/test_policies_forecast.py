@@ -205,6 +205,14 @@ def test_the_margin_decides_how_many_servers_stay() -> None:
     assert DAY == SLOTS * 5
 
 
+@pytest.mark.parametrize(("nodes", "lent"), [(1, 0), (2, 0), (3, 1)])
+def test_an_idle_owner_keeps_what_it_needs_and_one_gpu_of_headroom(nodes: int, lent: int) -> None:
+    """docs/lending.md: without load `gpus_min` is needed, which is 1 by default."""
+    pool = Pool("serve", Kind.INFERENCE, nodes=nodes, gpus=1, history=[1.0] * 50)
+    outlook = Outlook(snapshot([pool], []), LoanOptions(), np.zeros(1))
+    assert sum(map(len, outlook.offers().values())) == lent
+
+
 def test_who_reports_nothing_new_is_not_forecast_again() -> None:
     history = tide(3, seed=17, gpus=160).tolist()
     before = loans._ahead.cache_info()
