@@ -26,8 +26,9 @@ import numpy as np
 from benchmarks.large_cell import CYCLE_S, START_S, Cost, Fleet, LargeCell
 from benchmarks.provenance import provenance
 from bus.clock import PacedClock
-from bus.contract import Record
-from bus.open import open_bus
+from bus.contract import Bus, Record
+from bus.memory import MemoryBus
+from bus.sqlite import SqliteBus
 from scheduler import garbage
 from scheduler.contact import Contact
 from scheduler.core.evolve import apply
@@ -82,11 +83,11 @@ def _record(data: EventData, source: str, sequence: int) -> Record:
 
 
 async def measure(
-    nodes: int, jobs: int, address: str, seed: int, budget_s: float, cycles: int
+    nodes: int, jobs: int, log: Path | None, seed: int, budget_s: float, cycles: int
 ) -> dict[str, Any]:
     """Measure a cell of this size."""
     clock = PacedClock(START_S, None)
-    bus = open_bus(address, clock)
+    bus: Bus = MemoryBus(clock) if log is None else SqliteBus.open(log, clock)
     fleet = Fleet(nodes, seed)
     cell = LargeCell(clock, bus, fleet, ServiceConfig(cycle_budget_s=budget_s))
     row: dict[str, Any] = {"nodes": nodes, "jobs": jobs}
@@ -180,7 +181,7 @@ def main() -> int:
     sizes = "2500x12500,5000x25000,10000x50000"
     parser.add_argument("--sizes", default=sizes, help=f"nodes x jobs of each cell ({sizes})")
     parser.add_argument("--sources", type=int, nargs="*", default=[1_000, 10_000, 100_000])
-    parser.add_argument("--bus", default="memory:", help="memory: or sqlite:PATH (memory:)")
+    parser.add_argument("--log", type=Path, help="a new SQLite log (else in memory)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--cycles", type=int, default=13, help="minutes of ordinary work, more than 3; 0: none (13)"
@@ -194,7 +195,7 @@ def main() -> int:
     rows = []
     for size in filter(None, options.sizes.split(",")):
         nodes, jobs = map(int, size.split("x"))
-        cell = measure(nodes, jobs, options.bus, options.seed, options.budget, options.cycles)
+        cell = measure(nodes, jobs, options.log, options.seed, options.budget, options.cycles)
         rows.append(asyncio.run(cell))
         if options.json:
             found = {**provenance(), "cells": rows, "sources": counts}

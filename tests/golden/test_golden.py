@@ -13,7 +13,7 @@ import pytest
 from bus.clock import SystemClock
 from bus.contract import Record
 from bus.logfile import VERSION
-from bus.open import open_bus
+from bus.sqlite import SqliteBus
 from explain.moments import DEMO_START_S, day_clock
 from scheduler.core.state import state_hash
 from scheduler.journal import recover
@@ -85,7 +85,7 @@ async def test_a_scheduler_goes_on_from_the_state_of_a_golden_log(
 ) -> None:
     database = tmp_path / "run.db"
     assert ran(capsys, "journal", "import", log, "--log", database)[0] == 0
-    bus = open_bus(f"sqlite:{database}", SystemClock())
+    bus = SqliteBus.open(database, SystemClock())
     try:
         found = await recover(bus, "default")
     finally:
