@@ -66,11 +66,11 @@ def _node_joined(state: ClusterState, fact: facts.NodeJoined) -> None:
             # Nothing is held on a dead node, so that it may come back with another inventory.
             state.gpus_alive += fact.gpu_count
             node.gpu_count = fact.gpu_count
-            node.gpu_type, node.gpu_memory_mib = fact.gpu_type, fact.gpu_memory_mib
             node.holder, node.epoch = [None] * fact.gpu_count, [0] * fact.gpu_count
             node.claim = [None] * fact.gpu_count
         node.state, node.lease_end_s = after, None
         node.agent, node.bootid, node.said_s = fact.agent, fact.bootid, fact.said_s
+        node.gpu_type, node.gpu_memory_mib = fact.gpu_type, fact.gpu_memory_mib
         node.speed_factor, node.transfer_mib_per_s = fact.speed_factor, fact.transfer_mib_per_s
     pool = state.pools.setdefault(node.pool, Pool(node.pool, fact.pool_kind))
     place = bisect_left(pool.nodes, node.id)

@@ -199,6 +199,18 @@ def test_a_node_with_another_inventory(cell: Cell) -> None:
     assert (node.state, node.pool, "other" in cell.state.pools) == (NodeState.DEAD, "train", False)
 
 
+def test_a_node_is_what_its_agent_says_now_and_its_gang_goes_on(cell: Cell) -> None:
+    # An agent of an earlier release said what it took for granted, and was never given up since.
+    job = cell.run("j0", n0=2)
+    assert cell.seen().pools.gpu_memory_mib.min() == 80_000.0
+    held = [GangHeld(job="j0", epoch=job.epoch, gpus=[0, 1], step=0)]
+    asked_of_driver = {"gpu_type": "L4", "gpu_memory_mib": 23_034}
+    cell.reborn(node_born("n0", held=held).model_copy(update=asked_of_driver))
+    node = cell.state.nodes["n0"]
+    assert (node.gpu_type, node.gpu_memory_mib, job.state) == ("L4", 23_034, "running")
+    assert cell.seen().pools.gpu_memory_mib.min() == 23_034.0
+
+
 def test_losing_gpus_that_were_being_left_ends_no_gang(cell: Cell) -> None:
     job = cell.run("j0", n0=2, n1=2)
     cell.plan({"j0": target(n0=2)})
