@@ -98,10 +98,19 @@ class Identities:
     clock: Clock
     secure: bool  #: Whether browsers come by https.
     _ended: dict[str, float] = field(default_factory=dict)  #: By session, when it would have ended.
-    stranger: str = (
-        "who are you? People sign in at /login; programs send Authorization: Bearer TOKEN, of the "
-        "provider or of a robot"
-    )
+
+    @property
+    def stranger(self) -> str:
+        """What a stranger is told: how to come in."""
+        if self.provider is None:
+            return (
+                "who are you? Send Authorization: Bearer TOKEN; an admin makes a token by "
+                "`tidegate gateway token NAME`"
+            )
+        return (
+            "who are you? People sign in at /login; programs send Authorization: Bearer TOKEN, of "
+            "the provider or of a robot"
+        )
 
     def cookie_name(self, purpose: str) -> str:
         """Name a cookie; browsers keep `__Host-` from neighbours' hands."""

@@ -61,6 +61,9 @@ def _of_secrets(context: CheckContext, me: str) -> Iterator[Finding]:
         "kafka.key_file": config.kafka.key_file,
         "kafka.password_file": config.kafka.password_file,
         "scheduler.signing_key_file": config.scheduler.signing_key_file,
+        "gateway.key_file": config.gateway.key_file,
+        "gateway.auth.secret_file": config.gateway.auth.secret_file,
+        "gateway.auth.client_secret_file": config.gateway.auth.client_secret_file,
     }
     for key, name in files.items():
         if not name:

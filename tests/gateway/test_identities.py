@@ -384,6 +384,8 @@ async def test_a_robot_comes_in_until_its_token_ends(clock: Frozen) -> None:
         await told(robots, wrong)
     assert await robots.subject({"authorization": f"Basic {token}"}, {}) is None
     assert await robots.subject({}, {}) is None
+    assert "tidegate gateway token" in robots.stranger
+    assert "/login" not in robots.stranger  # there is no provider to sign in at
     clock.at_s = NOW_S + 100
     assert "ended at 2027" in await told(robots, token)
 

@@ -98,18 +98,19 @@ def test_where_all_may_be_written_that_is_said(ward: Ward) -> None:
     assert ward.only(permissions.check).verdict == "ok"
 
 
-def test_a_key_that_everybody_can_read(ward: Ward) -> None:
+@pytest.mark.parametrize("option", ["mqtt.key_file", "gateway.auth.secret_file"])
+def test_a_key_that_everybody_can_read(ward: Ward, option: str) -> None:
     key = ward.folder / "agent.key"
     key.write_text("secret")
     key.chmod(0o644)
-    ward.settings["mqtt.key_file"] = key
+    ward.settings[option] = key
     found = ward.only(permissions.check)
     assert "every user of this machine can read" in found.found
     assert found.fix.startswith(f"chmod o= {key}")
     key.chmod(0o640)
     assert ward.only(permissions.check).verdict == "ok"
     key.unlink()
-    assert "correct mqtt.key_file" in ward.only(permissions.check).fix
+    assert f"correct {option}" in ward.only(permissions.check).fix
 
 
 @pytest.mark.parametrize(
