@@ -1,5 +1,6 @@
 """The published document is what the code says, and the answers are what the document says."""
 
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -37,7 +38,6 @@ from schemas.requests import VERB_NAMES
 from tests.gateway.conftest import opened
 from tests.gateway.test_sight import As
 from tests.patience import PATIENCE_S
-from tests.ports import answers, free_port
 
 CHECKS = [
     not_a_server_error,
@@ -102,7 +102,7 @@ def url(log: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A gateway on a port, in a thread."""
     for name in ("read", "write"):
         monkeypatch.setattr(Limits, name, lambda self, subject: None)
-    clock, port = SystemClock(), free_port()
+    clock, listener = SystemClock(), socket.create_server(("127.0.0.1", 0))
     served = ServedLog(str(log), lambda: SqliteBus.open_readonly(log, clock), log, log.parent)
     desk = Desk(Outbox(lambda clock: SqliteBus.open(log, clock), log))
     cells = Cells(served, clock)
@@ -112,15 +112,14 @@ def url(log: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     gateway = Gateway(
         cells, Past(), Limits(clock), Party(), clock, "test", branches, verifying, desk
     )
-    config = uvicorn.Config(make_app(gateway), port=port, log_level="critical")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
+    server = uvicorn.Server(uvicorn.Config(make_app(gateway), log_level="critical"))
+    thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     deadline_s = time.monotonic() + PATIENCE_S
-    while not (answers(port) and gateway.cells.feeds and gateway.cells.problem == ""):
+    while not (gateway.cells.feeds and gateway.cells.problem == ""):
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
-    yield f"http://127.0.0.1:{port}"
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     server.should_exit = True
     thread.join()
 
