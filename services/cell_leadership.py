@@ -24,6 +24,8 @@ from services.refusals import Refusals
 
 #: Measurements that are older say nothing of now; agents measure once a minute.
 MEASURED_S = 300.0
+#: Who has led for so long can read its log again; a damaged place is met sooner.
+READS_S = 60.0
 _Duration = Literal["decision", "transaction", "reclaim", "queueing"]
 _find_source = re.compile(rb'"source"\s*:\s*"([^"\\]*)"').search
 
@@ -49,6 +51,7 @@ class CellLeadership:
         self._asked_before: Counter[tuple[str, str]] = Counter()
         self._lag = 0
         self._trouble = self._unreadable = ""
+        self._led_since_s = 0.0
         self._reclaims: dict[str, float] = {}
         self._refusals = Refusals(self.log, "event refused")
         self._durations = {
@@ -91,6 +94,9 @@ class CellLeadership:
         self._refusals.tell(self._refused(), self._counts()["dead_letters"])
         if self.service is None or not self.service.leads:
             return
+        if self._unreadable and self._clock.now_s() - self._led_since_s >= READS_S:
+            self._unreadable = ""
+            self.log.info("leads", epoch=self.service.engine.state.leader.epoch)
         try:
             async with asyncio.timeout(ANSWER_S):
                 self._lag = await self.service.lag()
@@ -115,7 +121,9 @@ class CellLeadership:
     def _watch(self, stimulus: Stimulus, decision: Decision) -> None:
         if isinstance(stimulus.data, LeaderStarted):
             self.takeovers += 1
-            self.log.info("leads", epoch=stimulus.data.leader_epoch)
+            self._led_since_s = self._clock.now_s()
+            if not self._unreadable:  # else it may end in a moment, as the term before did
+                self.log.info("leads", epoch=stimulus.data.leader_epoch)
         for fact in decision.facts:
             if isinstance(fact, facts.GangStarting):
                 self._started(fact.job, stimulus.at_s)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import structlog
@@ -14,9 +15,10 @@ import structlog
 from bus.clock import SystemClock
 from bus.contract import BusError, Message, Unreadable
 from bus.memory import MemoryBus
+from scheduler.intake import Intake
 from scheduler.service_config import ServiceConfig
 from schemas.topics import EVENTS, JOURNAL, TELEMETRY
-from services import probe, process, refusals, scheduler
+from services import cell_leadership, probe, process, refusals, scheduler
 from services.cell_leadership import CellLeadership
 from services.config import load
 from services.logs import configure
@@ -185,6 +187,38 @@ async def test_a_scheduler_that_cannot_read_a_cell_says_so_once(
         with pytest.raises(Unreadable):
             await cell.new_term().run()
     assert capsys.readouterr().err.count("cannot lead; the cell is left to a scheduler") == 1
+
+
+async def test_a_log_that_is_damaged_further_on_is_told_of_once_until_it_can_be_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each term begins, and ends at the damaged place."""
+    clock = SystemClock()
+    bus = MemoryBus(clock)
+    log = configure(LogSection(), role="scheduler", name="s1")
+    cell = CellLeadership(ServiceConfig(policy="fifo"), lambda: bus, clock, None, log)
+    with monkeypatch.context() as damaged:
+        damaged.setattr(Intake, "read", Mock(side_effect=Unreadable("record 7 is damaged")))
+        for _ in range(3):
+            bus.closed = False
+            await bus.publish(Message(EVENTS.name, "default", b"{}"))
+            with pytest.raises(Unreadable):
+                await cell.new_term().run()
+            assert not cell.leads
+    said = [line["event"] for line in lines(capsys) if line["level"] != "debug"]
+    assert said == ["leads", "cannot lead; the cell is left to a scheduler that can"]
+    bus.closed = False
+    term = cell.new_term()
+    running = asyncio.create_task(term.run())
+    await until(lambda: cell.leads)
+    await cell.refresh()
+    assert lines(capsys) == [], "it may end in a moment"
+    monkeypatch.setattr(cell_leadership, "READS_S", 0.0)
+    await cell.refresh()
+    await cell.refresh()
+    term.stop()
+    await running
+    assert [line["event"] for line in lines(capsys)] == ["leads", "gave the cell back"]
 
 
 def test_a_scheduler_whose_file_cannot_be_opened_ends_and_says_why(
