@@ -11,7 +11,7 @@ from rich.text import Text
 
 from console.output import fail
 from console.serve import needing
-from console.source import Seen, Sent, Told, Tried, Wish
+from console.source import Away, Seen, Sent, Told, Tried, Wish
 from explain.acts import Act
 from explain.cell import CellRules
 from explain.documents import WhyDocument
@@ -200,27 +200,37 @@ class GatewayWire:
     async def job(self) -> JobRow | None:
         from tidegate_client import NotFound
 
-        with told(self._context), contextlib.suppress(NotFound):
+        with self._told(), contextlib.suppress(NotFound):
             return _row((await self._client.job(self._job)).row)
         return None
 
     async def end(self) -> int:
-        with told(self._context):
+        with self._told():
             return (await self._client.pieces(self._job, "nobody")).next
 
     async def ask(self, args: ReadLog) -> str:
         said = args.model_dump(mode="json")
-        with told(self._context):
+        with self._told():
             await self._client.ask(said.pop("verb"), wait=_ANSWER_S, **said)
         return ""
 
     async def pieces(self, after: int, reader: str) -> tuple[Sequence[LogChunk], int]:
-        with told(self._context):
+        with self._told():
             found = await self._client.pieces(self._job, reader, after=after)
         return [LogChunk.model_validate(one.model_dump()) for one in found.pieces], found.next
 
     async def close(self) -> None:
         await self._client.close()
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        from tidegate_client import NoGateway, Unavailable
+
+        with told(self._context):
+            try:
+                yield
+            except (NoGateway, Unavailable) as error:
+                raise Away(f"{self._context}: {str(error).rstrip('.')}") from error
 
 
 @contextlib.contextmanager

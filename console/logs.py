@@ -10,7 +10,7 @@ import typer
 from console.forms import reads
 from console.job_output import Output
 from console.output import fail, say
-from console.source import Source, Wire, job_of
+from console.source import Away, Source, Wire, job_of
 from explain.rows import JobRow
 from scheduler.core.transitions import TERMINAL
 from schemas.logs import LogChunk
@@ -72,19 +72,34 @@ class _Reading:
 
     async def print_to(self, output: Output) -> None:
         """Print until the log ends, of which `follow` reads one run after the other."""
+        away = False
         try:
             while True:
-                end = await self._run(output)
-                if end.end == "busy" or (end.end == "missing" and not self.follow):
-                    fail(f"{self.job}: {end.note} (agent {end.agent}).", code=1)
-                if not self.follow:
-                    return
-                known = await self._next_run(end)
-                if known.state in TERMINAL:
-                    say(f"{self.job} is {known.state}.")
-                    return
+                try:
+                    if await self._one_run(output):
+                        return
+                    away = False
+                except Away as error:  # a gateway that is started again, say
+                    if not self.follow or self.epoch < 0:
+                        fail(f"{error}.")
+                    if not away:
+                        say(f"[{error}; waiting for it]")
+                    away = True
+                    await asyncio.sleep(_RETRY_S)
         finally:
             await self.wire.close()
+
+    async def _one_run(self, output: Output) -> bool:
+        """Print one run's log; tell whether it was the last."""
+        end = await self._run(output)
+        if end.end == "busy" or (end.end == "missing" and not self.follow):
+            fail(f"{self.job}: {end.note} (agent {end.agent}).", code=1)
+        if not self.follow:
+            return True
+        known = await self._next_run(end)
+        if known.state in TERMINAL:
+            say(f"{self.job} is {known.state}.")
+        return known.state in TERMINAL
 
     async def _next_run(self, end: LogChunk) -> JobRow:
         """Wait for the next gang of the job, for the first word of this one, or for its end."""

@@ -82,8 +82,12 @@ class Tried:
     notes: Sequence[str] = ()
 
 
+class Away(Exception):
+    """Who passes on what a worker writes does not answer now; the text says who, and why."""
+
+
 class Wire(Protocol):
-    """Over which what a worker writes is read."""
+    """Over which what a worker writes is read; each call may raise `Away`."""
 
     async def job(self) -> JobRow | None:
         """Give the job as it is now."""

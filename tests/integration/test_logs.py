@@ -1,10 +1,25 @@
 """`tidegate logs`: real workers on one machine, and a reader who sees what they write."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
-from tests.integration.machine import CONFIG, served, state, tidegate
+import pytest
+
+from gateway.identities import new_token
+from tests.integration.machine import CONFIG, ROOT, served, state, tidegate
 from tests.patience import wait_until
+from tests.process.gateway_process import Process
+
+_ROBOT = """
+[[gateway.auth.robots]]
+name = "ci"
+role = "admin"
+sha256 = "{digest}"
+expires = 2099-01-01T00:00:00Z
+"""
 
 
 def test_a_log_is_read_while_it_is_written_and_after_and_never_without_reason(
@@ -64,3 +79,47 @@ def test_a_log_is_read_while_it_is_written_and_after_and_never_without_reason(
     assert verbs.count("job.logs") >= 5, "who read what is in the audit"
     nobody = tidegate("logs", "talks", "--log", log)
     assert (nobody.returncode, "No scheduler runs" in nobody.stderr) == (1, True)
+
+
+def test_a_log_is_followed_across_a_restart_of_the_gateway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, token = tmp_path / "bus.db", new_token()
+    config = CONFIG.format(folder=tmp_path) + _ROBOT.format(digest=token[1])
+    (tmp_path / "t.toml").write_text(config)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("TIDEGATE_TOKEN", token[0])
+
+    def serves(port: int | None = None) -> Process:
+        found = Process(log, tmp_path / "gateway", "--config", str(tmp_path / "t.toml"), port=port)
+        found.token = token[0]
+        found.ready()
+        return found
+
+    program = f"echo first; for n in 1 2; do until [ -e {tmp_path}/$n ]; do sleep 0.1; done; "
+    program += "echo $n; done"
+    with served(tmp_path, "scheduler", "cloud-agent"):
+        asked = ("submit", "--job", "talks", "--gpus", "1", "--log", log, "--", "sh", "-c", program)
+        wait_until(lambda: tidegate(*asked).returncode == 0, "a scheduler")
+        wait_until(lambda: "first" in tidegate("logs", "talks", "--log", log).stdout, "it writes")
+        gateway = serves()
+        assert tidegate("context", "add", "here", gateway.url).returncode == 0
+        said, told = tmp_path / "said", tmp_path / "told"
+        with said.open("wb") as out, told.open("wb") as err:
+            command = [sys.executable, "-m", "console.main", "logs", "talks", "-f"]
+            command += ["--context", "here"]
+            reader = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=err, env=os.environ)
+        try:
+            wait_until(lambda: "first" in said.read_text(), told.read_text())
+            gateway.kill()
+            wait_until(lambda: "no gateway answers" in told.read_text(), "it says so")
+            (tmp_path / "1").touch()  # written while there is no gateway
+            gateway = serves(gateway.port)
+            wait_until(lambda: said.read_text() == "first\n1\n", "it goes on where it was")
+            (tmp_path / "2").touch()
+            assert reader.wait(120) == 0
+        finally:
+            reader.kill()
+            gateway.kill()
+    assert said.read_text() == "first\n1\n2\n"
+    assert told.read_text().count("no gateway answers") == 1
