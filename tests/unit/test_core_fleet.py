@@ -221,6 +221,17 @@ def test_losing_gpus_that_were_being_left_ends_no_gang(cell: Cell) -> None:
     assert (job.state, job.leaving) == ("running", {})
 
 
+def test_what_a_gang_has_left_of_a_node_ends_none_of_it_there(cell: Cell) -> None:
+    """The word that the GPUs are free was lost; the agent says all again."""
+    job = cell.run("j0", n0=4)
+    cell.plan({"j0": target(n0=2)})
+    cell.acks()
+    cell.start_workers()
+    assert (job.state, job.leaving) == ("running", {"n0": [2, 3]})
+    cell.feed(node_born("n0", held=[GangHeld(job="j0", epoch=job.epoch, gpus=[0, 1], step=0)]))
+    assert (job.state, job.allocation, job.leaving) == ("running", {"n0": [0, 1]}, {})
+
+
 def test_claims_on_a_node_that_falls_silent_end(cell: Cell) -> None:
     cell.run("j0", n0=4)
     cell.plan({"j0": None, "j1": target(n0=2, n1=2)})
