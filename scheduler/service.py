@@ -106,10 +106,18 @@ class SchedulerService:
         await self.cycle_runner.in_thread(partial(self.learning.begin, self.engine.state))
         self._check_chosen_policy()
         epoch = next_epoch(self.engine.state.leader.epoch, self._clock.now_s())
-        messages: list[Message] = []
         stimulus = Stimulus(now_s, started(config, epoch))
+        try:
+            await self._begin(stimulus)
+        except _Undone as undone:  # of the first cycle, which another policy makes now
+            await self._go_back()
+            self._cut = undone.cut
+            await self._begin(stimulus)
+
+    async def _begin(self, stimulus: Stimulus) -> None:
+        messages: list[Message] = []
         decision = self._decide(stimulus, messages)
-        await self._commit([(stimulus, decision)], messages, now_s)
+        await self._commit([(stimulus, decision)], messages, stimulus.at_s)
 
     def _check_chosen_policy(self) -> None:
         """Leave the cell to a release that knows the policy which an administrator chose.
