@@ -299,6 +299,22 @@ def test_a_loan_that_was_never_answered_is_called_back(cell: Cell) -> None:
     assert any(c.kind == "ReturnNode" for c in cell.state.commands.values())
 
 
+def test_a_node_is_called_back_from_a_loan_that_was_given_up_until_its_agent_answers(
+    cell: Cell,
+) -> None:
+    cell.plan(lend=["i0"])
+    cell.wait(cell.settings.command_ttl_s + 60.0)
+    assert cell.state.nodes["i0"].loan is None
+    cell.feed(NodeSilent("i0", cell.now_s))
+    cell.wait(cell.settings.command_ttl_s + 60.0)
+    cell.feed(NodeHeard("i0"))  # it heard nothing, and has left its node to training
+    (back,) = [c for c in cell.state.commands.values() if c.kind == "ReturnNode"]
+    assert back.data["loan"].startswith("loan-")
+    cell.acks()
+    cell.wait(2 * cell.settings.command_ttl_s)
+    assert cell.state.commands == {}
+
+
 def test_a_loan_that_dies(cell: Cell) -> None:
     lent(cell)
     cell.run("j0", "infer", i0=2)
