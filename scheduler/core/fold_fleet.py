@@ -26,6 +26,9 @@ from scheduler.core.transitions import (
     step,
 )
 
+#: An agent that names a higher epoch of a gang is wrong: no command could name one above it.
+EPOCH_BELIEVED = 2**52
+
 
 @folds(facts.LeaderChanged)
 def _leader_changed(state: ClusterState, fact: facts.LeaderChanged) -> None:
@@ -117,7 +120,7 @@ def _stray_found(state: ClusterState, fact: facts.StrayFound) -> None:
         state.stray_nodes = sorted([*state.stray_nodes, node.id])
     # It may be from before this journal began: only a higher epoch will be obeyed.
     job = state.jobs.get(fact.job)
-    if job is not None and job.state not in HOLDING:
+    if job is not None and job.state not in HOLDING and fact.epoch <= EPOCH_BELIEVED:
         job.epoch = max(job.epoch, fact.epoch)
 
 

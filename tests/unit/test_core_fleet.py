@@ -103,6 +103,16 @@ def test_strays_of_unknown_jobs(cell: Cell) -> None:
     assert cell.state.gpus_held == 0
 
 
+def test_no_agent_makes_epochs_so_high_that_no_order_can_name_the_next(cell: Cell) -> None:
+    held = [GangHeld(job="j0", epoch=2**53, gpus=[0], step=0)]
+    cell.feed(node_born("n1", held=held))
+    cell.plan({"j0": target(n0=2)})
+    (order,) = cell.sent(StartGang)
+    assert order.epoch < 2**53
+    cell.wait(2 * cell.settings.resend_s)  # to be sent again it is read again
+    assert cell.job().state == "starting"
+
+
 def test_a_restart_that_lost_its_gangs(cell: Cell) -> None:
     job = cell.run("j0", n0=2, n1=2)
     cell.reborn(node_born("n0"))
