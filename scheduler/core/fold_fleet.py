@@ -257,8 +257,9 @@ def _command_closed(state: ClusterState, fact: Any) -> None:
         case "StartGang", facts.CommandExpired() if job is not None:
             job.unsure_until_s = command.expires_s  # it may be void before its time is up
         case "StopGang", facts.CommandDone() if job is not None:
-            if command.data["epoch"] >= job.start_epoch:
-                job.unsure_until_s = 0.0  # nothing of it begins there any more
+            # Only whoever was given the order to start it can say that nothing of it begins.
+            if command.agent in job.agents and command.data["epoch"] >= job.start_epoch:
+                job.unsure_until_s = 0.0
         case _:
             pass
     state.close(command)

@@ -6,7 +6,7 @@ from scheduler.core.settings import Settings
 from scheduler.core.stimuli import Cause, NodeHeard, NodeSilent
 from scheduler.core.transitions import LoanState, NodeState
 from schemas.commands import LendNode, Rebirth, ReturnNode, StartGang, StopGang
-from schemas.events import GangHeld, NodeDied, WorkerFailed
+from schemas.events import CommandAcknowledged, GangHeld, NodeDied, WorkerFailed
 from tests.builders import Cell, load, node_born, target, two_jobs
 
 #: From the last word of a node until its workers have surely ended.
@@ -198,6 +198,17 @@ def test_a_job_begins_nowhere_while_an_order_to_begin_it_may_be_obeyed(
         cell.wait(cell.settings.start_ttl_s)
     cell.plan({"j0": target(n1=2)})
     assert cell.job().state == "starting"
+
+
+def test_no_other_agent_says_that_an_order_to_begin_a_job_is_void(cell: Cell) -> None:
+    cell.plan({"j0": target(n0=2)})
+    cell.feed(NodeDied(node="n0", reason="off"))
+    held = [GangHeld(job="j0", epoch=cell.job().epoch, gpus=[0], step=0)]
+    cell.feed(node_born("x0", agent="other", pool="edge", kind="edge", held=held))
+    (stop,) = [c for c in cell.state.commands.values() if c.agent == "other"]
+    cell.feed(CommandAcknowledged(command=stop.id, outcome="done"))
+    cell.plan({"j0": target(n1=2)})
+    assert (cell.job().state, cell.job().refused) == ("queued", True), "n0 may be back with it"
 
 
 def test_a_node_with_another_inventory(cell: Cell) -> None:
