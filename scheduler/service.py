@@ -11,7 +11,7 @@ from functools import partial
 from typing import Literal
 
 from bus.clock import Clock
-from bus.contract import Bus, Consumer, Message, Producer, Record
+from bus.contract import Bus, Consumer, Message, Producer, Record, Unreadable
 from scheduler import garbage
 from scheduler.batch import BatchDecider
 from scheduler.celltime import CellTime
@@ -89,7 +89,8 @@ class SchedulerService:
         """Take the cell over: fence the former leader, recover, say so.
 
         Raises:
-            Unreadable: the record on the bus is damaged or was written by a newer version.
+            Unreadable: the record on the bus is damaged or was written by a newer version, or the
+                policy that somebody chose is not known to this one.
         """
         config = self._config
         self._producer = await self._bus.producer(f"scheduler-{config.cell}")
@@ -103,11 +104,38 @@ class SchedulerService:
         self._contact.begin(self.engine.state, now_s)
         self._read_s = now_s
         await self.cycle_runner.in_thread(partial(self.learning.begin, self.engine.state))
+        self._check_chosen_policy()
         epoch = next_epoch(self.engine.state.leader.epoch, self._clock.now_s())
-        messages: list[Message] = []
         stimulus = Stimulus(now_s, started(config, epoch))
+        try:
+            await self._begin(stimulus)
+        except _Undone as undone:  # of the first cycle, which another policy makes now
+            await self._go_back()
+            self._cut = undone.cut
+            await self._begin(stimulus)
+
+    async def _begin(self, stimulus: Stimulus) -> None:
+        messages: list[Message] = []
         decision = self._decide(stimulus, messages)
-        await self._commit([(stimulus, decision)], messages, now_s)
+        await self._commit([(stimulus, decision)], messages, stimulus.at_s)
+
+    def _check_chosen_policy(self) -> None:
+        """Leave the cell to a release that knows the policy which an administrator chose.
+
+        Raises:
+            Unreadable: this one does not, and is to go on with it.
+        """
+        state = self.engine.state
+        chosen = state.standing.policy
+        if chosen is None or self._config.policy_pinned:
+            return
+        try:
+            self._policies(state.leader.policy)
+        except ValueError as error:
+            raise Unreadable(
+                f"{chosen.by} chose what this release does not know: {error}; use a release that "
+                "does, or set scheduler.policy_pinned and the configured policy decides"
+            ) from error
 
     def _go_on_from(self, found: Recovered) -> None:
         self.engine = Engine(found.state, self._policies)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from scheduler.core.state import ClusterState, Job
+from scheduler.core.transitions import HOLDING
 from schemas.codec import EventEnvelope
 from schemas.events import (
     CheckpointCommitted,
@@ -131,7 +132,9 @@ def foreign(state: ClusterState, envelope: EventEnvelope) -> Wrong | None:
         job = state.jobs.get(data.job)
         # Of epochs before, what is late may still come; it says nothing any more.
         if job is not None and job.start_epoch <= data.epoch <= job.epoch:
-            held = node is not None and job.id in node.holder
+            # An agent may say in a birth that it holds any job: of one that has a gang elsewhere,
+            # that makes no part of the gang its own. Of one that waits, the log may have lost it.
+            held = node is not None and job.id in node.holder and job.state not in HOLDING
             if not held and source.removeprefix(AGENT_PREFIX) not in _agents_of(state, job):
                 return "data.job", f"{source} holds no part of {job.id}"
     return None

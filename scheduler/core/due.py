@@ -6,9 +6,10 @@ from scheduler.core import claims, facts
 from scheduler.core.agenda import Agenda, start_limit_s
 from scheduler.core.leave import ask, gang_died, node_lost, stop
 from scheduler.core.orders import reissue
-from scheduler.core.state import Job, command_order
+from scheduler.core.state import Job, OpenCommand, command_order
 from scheduler.core.transitions import LEAVING, TERMINAL, JobState, NodeState
 from scheduler.core.turn import Turn
+from schemas.commands import ReturnNode
 
 
 def overdue(turn: Turn, agenda: Agenda, see: Callable[[], None]) -> None:
@@ -49,6 +50,8 @@ def _commands(turn: Turn, names: list[str]) -> None:
                     gang_died(turn, job, f"{command.kind} was never acknowledged")
                 elif command.kind == "StopGang" and job.state in LEAVING:
                     turn.stop_gang(job, job.stop_reason, checkpoint=False)
+            elif command.kind == "ReturnNode":
+                _return_again(turn, command)
         else:
             again = reissue(state, command)
             if again is None:
@@ -56,6 +59,16 @@ def _commands(turn: Turn, names: list[str]) -> None:
                 continue
             turn.emit(facts.CommandRepeated(command.id))
             turn.commands.append(again)
+
+
+def _return_again(turn: Turn, command: OpenCommand) -> None:
+    """Go on calling a node back from a loan that was given up: its agent may be on it still.
+
+    One that is returning is called back anyway (`loans`), and one that was dead says its loan.
+    """
+    node = turn.state.nodes[command.subject]
+    if node.loan is None and node.state is not NodeState.DEAD:
+        turn.command(node.agent, ReturnNode(node=node.id, loan=command.data["loan"]), node.id)
 
 
 def _jobs(turn: Turn, names: list[str]) -> None:

@@ -124,7 +124,11 @@ class Engine:
     strict: ClassVar[bool] = False
 
     def __init__(self, state: ClusterState, make_policy: Callable[[str], Policy]) -> None:
-        """Go on from a state; the policy is the one that the state's leader named."""
+        """Go on from a state; the policy is the one that the state's leader named.
+
+        It is made when it is first asked: a leader that takes over may name another, and not know
+        that one.
+        """
         self.state = state
         self._make_policy = make_policy
         self._view = View()
@@ -136,10 +140,13 @@ class Engine:
         self._seen = 0  # so many of its facts are known to view and agenda
         self._timed = False  # it is of a cycle
         if state.leader.policy:
-            self._adopt_leader()
+            self._adopt_settings()
 
     def _adopt_leader(self) -> None:
         self._policy = self._make_policy(self.state.leader.policy)
+        self._adopt_settings()
+
+    def _adopt_settings(self) -> None:
         self._settings = settings_from(self.state.leader.settings)
         self._agenda = Agenda(self.state, self._settings)
 
@@ -217,8 +224,10 @@ class Engine:
         advance(turn)
         drains.advance(turn)
         ask_s = self._ask_s
-        if ask_s is None or state.now_s < ask_s or self._policy is None:
+        if ask_s is None or state.now_s < ask_s or not state.leader.policy:
             return None
+        if self._policy is None:
+            self._policy = self._make_policy(state.leader.policy)
         snapshot = self.snapshot()
         return Question(self._policy, snapshot, Names(snapshot), stimulus.data.cut)
 

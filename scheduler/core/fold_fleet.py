@@ -26,6 +26,9 @@ from scheduler.core.transitions import (
     step,
 )
 
+#: An agent that names a higher epoch of a gang is wrong: no command could name one above it.
+EPOCH_BELIEVED = 2**52
+
 
 @folds(facts.LeaderChanged)
 def _leader_changed(state: ClusterState, fact: facts.LeaderChanged) -> None:
@@ -117,7 +120,7 @@ def _stray_found(state: ClusterState, fact: facts.StrayFound) -> None:
         state.stray_nodes = sorted([*state.stray_nodes, node.id])
     # It may be from before this journal began: only a higher epoch will be obeyed.
     job = state.jobs.get(fact.job)
-    if job is not None and job.state not in HOLDING:
+    if job is not None and job.state not in HOLDING and fact.epoch <= EPOCH_BELIEVED:
         job.epoch = max(job.epoch, fact.epoch)
 
 
@@ -254,8 +257,9 @@ def _command_closed(state: ClusterState, fact: Any) -> None:
         case "StartGang", facts.CommandExpired() if job is not None:
             job.unsure_until_s = command.expires_s  # it may be void before its time is up
         case "StopGang", facts.CommandDone() if job is not None:
-            if command.data["epoch"] >= job.start_epoch:
-                job.unsure_until_s = 0.0  # nothing of it begins there any more
+            # Only whoever was given the order to start it can say that nothing of it begins.
+            if command.agent in job.agents and command.data["epoch"] >= job.start_epoch:
+                job.unsure_until_s = 0.0
         case _:
             pass
     state.close(command)

@@ -120,7 +120,12 @@ def release_parts(turn: Turn, node: Node, parts: dict[str, list[int]], error: st
     """Free what jobs held on a node; gangs that had a part there have died."""
     jobs = turn.state.jobs
     # Of a stray, or of GPUs that were being left anyway, no gang dies.
-    died = [holder for holder in parts if holder in jobs and node.id in jobs[holder].allocation]
+    died = [
+        holder
+        for holder in parts
+        if holder in jobs
+        and not {*jobs[holder].allocation.get(node.id, ())}.isdisjoint(parts[holder])
+    ]
     for holder in parts:
         release(turn, holder, node.id, parts[holder])
     for holder in parts:

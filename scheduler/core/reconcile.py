@@ -21,6 +21,7 @@ from scheduler.core.transitions import JobState, NodeState
 from scheduler.core.turn import Turn
 from scheduler.policies.checked import MalformedPlan, check_reasons
 from scheduler.policies.interface import Plan, Reason, Target
+from schemas.values import MAX_NODES_PER_GANG
 
 #: The most allocations that one plan changes; the next plan changes the others. With what bounds
 #: reasons it bounds a decision, of which one entry of the journal holds 64 MiB.
@@ -187,6 +188,8 @@ def _possible(turn: Turn, job: Job, target: Target | None) -> bool:
             return False
     elif dict(target.placement) == {n: len(g) for n, g in job.allocation.items()}:
         return True
+    if len(target.placement) > MAX_NODES_PER_GANG:
+        return False  # no agent could read the order
     first = state.nodes[target.placement[0][0]]
     pool, size = state.pools[first.pool], 0
     for name, count in target.placement:

@@ -16,6 +16,7 @@ from scheduler.core.state import ClusterState, Job, Node
 from scheduler.core.transitions import JobState, NodeState
 from scheduler.core.turn import Turn
 from scheduler.policies.interface import Figure, Need, Reason
+from schemas.values import MAX_NODES_PER_GANG
 
 
 def sizes_of(job: Job) -> list[int]:
@@ -99,6 +100,8 @@ def _more(state: ClusterState, job: Job, gpus: int) -> tuple[Allocation, int]:
         if (found := _free(state, state.nodes[name], first, job))
     }
     for name in sorted(free, key=lambda name: (name not in allocation, -len(free[name]), name)):
+        if name not in allocation and len(allocation) == MAX_NODES_PER_GANG:
+            break
         taken = free[name][:left]
         left -= len(taken)
         if taken:

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from scheduler.core import reconcile
+from scheduler.core import reconcile, set_sizes
 from scheduler.policies.interface import Figure, Plan, Reason
-from tests.builders import Cell, node_born, submitted, target
+from schemas.requests import ScaleJob
+from tests.builders import Cell, node_born, request_of, submitted, target
 
 
 def test_a_plan_is_adopted_as_far_as_one_decision_may_go(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,3 +37,16 @@ def test_who_waits_is_told_why_as_far_as_one_decision_may_go(
     assert [cell.job(name).why is not None for name in names] == [True, True, False]
     cell.adopt(Plan(reasons=reasons))
     assert cell.job("j2").why is not None, "the rest is told with the next plan"
+
+
+def test_no_gang_spans_more_nodes_than_an_order_can_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    for part in (reconcile, set_sizes):
+        monkeypatch.setattr(part, "MAX_NODES_PER_GANG", 2)
+    nodes = [node_born(f"n{number}", gpus=1) for number in range(4)]
+    cell = Cell().told(*nodes, submitted("j0"))
+    cell.plan({"j0": target(n0=1, n1=1, n2=1)})
+    assert (cell.job().state, cell.job().refused) == ("queued", True)
+    cell.run("j0", n0=1, n1=1)
+    cell.feed(request_of(cell.now_s, ScaleJob(job="j0", gpus=4), "r"))
+    cell.plan()
+    assert (cell.job().state, cell.job().target) == ("running", None)

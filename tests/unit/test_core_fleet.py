@@ -6,7 +6,7 @@ from scheduler.core.settings import Settings
 from scheduler.core.stimuli import Cause, NodeHeard, NodeSilent
 from scheduler.core.transitions import LoanState, NodeState
 from schemas.commands import LendNode, Rebirth, ReturnNode, StartGang, StopGang
-from schemas.events import GangHeld, NodeDied, WorkerFailed
+from schemas.events import CommandAcknowledged, GangHeld, NodeDied, WorkerFailed
 from tests.builders import Cell, load, node_born, target, two_jobs
 
 #: From the last word of a node until its workers have surely ended.
@@ -103,6 +103,16 @@ def test_strays_of_unknown_jobs(cell: Cell) -> None:
     assert cell.state.gpus_held == 0
 
 
+def test_no_agent_makes_epochs_so_high_that_no_order_can_name_the_next(cell: Cell) -> None:
+    held = [GangHeld(job="j0", epoch=2**53, gpus=[0], step=0)]
+    cell.feed(node_born("n1", held=held))
+    cell.plan({"j0": target(n0=2)})
+    (order,) = cell.sent(StartGang)
+    assert order.epoch < 2**53
+    cell.wait(2 * cell.settings.resend_s)  # to be sent again it is read again
+    assert cell.job().state == "starting"
+
+
 def test_a_restart_that_lost_its_gangs(cell: Cell) -> None:
     job = cell.run("j0", n0=2, n1=2)
     cell.reborn(node_born("n0"))
@@ -190,6 +200,17 @@ def test_a_job_begins_nowhere_while_an_order_to_begin_it_may_be_obeyed(
     assert cell.job().state == "starting"
 
 
+def test_no_other_agent_says_that_an_order_to_begin_a_job_is_void(cell: Cell) -> None:
+    cell.plan({"j0": target(n0=2)})
+    cell.feed(NodeDied(node="n0", reason="off"))
+    held = [GangHeld(job="j0", epoch=cell.job().epoch, gpus=[0], step=0)]
+    cell.feed(node_born("x0", agent="other", pool="edge", kind="edge", held=held))
+    (stop,) = [c for c in cell.state.commands.values() if c.agent == "other"]
+    cell.feed(CommandAcknowledged(command=stop.id, outcome="done"))
+    cell.plan({"j0": target(n1=2)})
+    assert (cell.job().state, cell.job().refused) == ("queued", True), "n0 may be back with it"
+
+
 def test_a_node_with_another_inventory(cell: Cell) -> None:
     cell.run("j0", n0=2)
     cell.reborn(node_born("n0", gpus=2))
@@ -219,6 +240,17 @@ def test_losing_gpus_that_were_being_left_ends_no_gang(cell: Cell) -> None:
     assert (job.state, job.leaving) == ("running", {"n1": [0, 1]})
     cell.feed(NodeDied(node="n1"))
     assert (job.state, job.leaving) == ("running", {})
+
+
+def test_what_a_gang_has_left_of_a_node_ends_none_of_it_there(cell: Cell) -> None:
+    """The word that the GPUs are free was lost; the agent says all again."""
+    job = cell.run("j0", n0=4)
+    cell.plan({"j0": target(n0=2)})
+    cell.acks()
+    cell.start_workers()
+    assert (job.state, job.leaving) == ("running", {"n0": [2, 3]})
+    cell.feed(node_born("n0", held=[GangHeld(job="j0", epoch=job.epoch, gpus=[0, 1], step=0)]))
+    assert (job.state, job.allocation, job.leaving) == ("running", {"n0": [0, 1]}, {})
 
 
 def test_claims_on_a_node_that_falls_silent_end(cell: Cell) -> None:
@@ -286,6 +318,22 @@ def test_a_loan_that_was_never_answered_is_called_back(cell: Cell) -> None:
     assert cell.state.nodes["i0"].loan is None
     assert name not in cell.state.commands
     assert any(c.kind == "ReturnNode" for c in cell.state.commands.values())
+
+
+def test_a_node_is_called_back_from_a_loan_that_was_given_up_until_its_agent_answers(
+    cell: Cell,
+) -> None:
+    cell.plan(lend=["i0"])
+    cell.wait(cell.settings.command_ttl_s + 60.0)
+    assert cell.state.nodes["i0"].loan is None
+    cell.feed(NodeSilent("i0", cell.now_s))
+    cell.wait(cell.settings.command_ttl_s + 60.0)
+    cell.feed(NodeHeard("i0"))  # it heard nothing, and has left its node to training
+    (back,) = [c for c in cell.state.commands.values() if c.kind == "ReturnNode"]
+    assert back.data["loan"].startswith("loan-")
+    cell.acks()
+    cell.wait(2 * cell.settings.command_ttl_s)
+    assert cell.state.commands == {}
 
 
 def test_a_loan_that_dies(cell: Cell) -> None:

@@ -193,6 +193,26 @@ async def test_a_decision_too_large_for_the_journal_is_not_committed(
     await cell.replays(lambda _: Scripted(planner))
 
 
+async def test_a_first_cycle_too_large_for_the_journal_keeps_nobody_from_leading(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def planner(snapshot: Snapshot) -> Plan:
+        figures = tuple(Figure("x" * 100, 1.0) for _ in range(200))
+        return Plan(reasons=tuple(Reason(j, "waits", "wordy", figures) for j in snapshot.jobs.ids))
+
+    async with Led(make_policy("fifo").plan, float("inf")) as cell:
+        await cell.say(node_born("n0"), submitted("j", gpus_min=8))
+        await cell.until(lambda: hasattr(cell.service, "engine"))
+        await cell.until(lambda: cell.service.engine.state.jobs)
+    monkeypatch.setattr(journal, "MAX_JOURNAL_BYTES", 20_000)
+    await asyncio.sleep(QUICK.cycle_s)  # who leads next asks its policy at once
+    async with Led(planner, float("inf"), cell.bus) as after:
+        await after.until(lambda: after.service.leads or after.task.done())
+        assert after.service.leads
+    assert await after.cuts()
+    assert all("fifo stood in" in cut for cut in await after.cuts())
+
+
 async def test_a_policy_that_is_chosen_while_another_hangs_is_asked() -> None:
     let = threading.Event()
 

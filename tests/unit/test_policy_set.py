@@ -1,13 +1,13 @@
 """The policy that an administrator chose: it decides, outlives restarts, and strands no loan."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bus.contract import Message
+from bus.contract import Message, Unreadable
 from scheduler.core import facts
 from scheduler.core.facts import RequestRefused
 from scheduler.core.state import state_hash
@@ -15,6 +15,7 @@ from scheduler.policies.interface import Kind, LoanPhase
 from scheduler.policies.registry import GIVE_BACK, KEEP_QUOTAS, POLICIES, gives_back, make_policy
 from scheduler.replay import verify
 from scheduler.service import SchedulerService
+from scheduler.service_config import ServiceConfig
 from schemas.codec import encode, request
 from schemas.commands import LendNode
 from schemas.events import CommandAcknowledged, InferenceLoad
@@ -161,6 +162,39 @@ async def test_a_pinned_policy_decides_from_the_next_start_on(desk: Desk) -> Non
     assert service.engine.state.leader.policy == "edf"
     assert service.engine.state.standing.policy is None
     await replays(desk, service)
+
+
+@pytest.fixture
+def gone(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """A policy `gone`, until it is called: from then on no release knows it."""
+    monkeypatch.setitem(POLICIES, "gone", POLICIES["fifo"])
+    return lambda: monkeypatch.delitem(POLICIES, "gone")
+
+
+async def test_a_leader_need_not_know_the_policy_of_the_one_before(
+    desk: Desk, gone: Callable[[], None]
+) -> None:
+    await begun(desk, policy="gone")
+    await desk.crash()
+    gone()
+    service = desk.start(policy="edf")
+    await desk.wait(61.0)
+    assert (service.engine.state.leader.policy, asked_policies(desk)[-1]) == ("edf", "edf")
+
+
+async def test_who_does_not_know_the_policy_that_was_chosen_leaves_the_cell_to_others(
+    desk: Desk, gone: Callable[[], None]
+) -> None:
+    await begun(desk, policy="fifo")
+    await desk.hears(ask(desk, SetPolicy(line="gone")))
+    await desk.crash()
+    gone()
+    service = SchedulerService(desk.bus, desk.clock, ServiceConfig(policy="fifo"))
+    with pytest.raises(Unreadable, match=r"ada chose .* 'gone' is not known.*policy_pinned"):
+        await service.open()
+    service = desk.start(policy="fifo", policy_pinned=True)
+    await desk.wait(61.0)
+    assert (service.leads, service.engine.state.leader.policy) == (True, "fifo")
 
 
 REFUSED: list[tuple[VerbData, dict[str, Any], str, str]] = [

@@ -13,6 +13,7 @@ from schemas.events import (
     CheckpointCommitted,
     CommandAcknowledged,
     EventData,
+    GangHeld,
     JobCancelled,
     JobProgressed,
     JobSubmitted,
@@ -142,6 +143,27 @@ async def test_an_agent_speaks_of_gangs_that_it_holds(desk: Desk) -> None:
     await desk.hears(desk.say(forged[1]))
     assert job.checkpoint_step == 900, "who holds it is believed"
     assert len(await refused(desk)) == 4
+    await desk.replayed(service)
+
+
+async def test_who_says_in_a_birth_that_it_holds_a_gang_speaks_no_more_of_it(desk: Desk) -> None:
+    service = desk.start()
+    other = node_born("x0", agent="other", pool="edge", kind="edge")
+    await desk.hears(
+        desk.say(node_born("n0")),
+        desk.say(other, "/agents/other"),
+        desk.say(of("t", "j"), "/tenants/t"),
+        wait_s=61.0,
+    )
+    job = service.engine.state.jobs["j"]
+    held = [GangHeld(job="j", epoch=job.epoch, gpus=[0], step=0)]
+    forged = STOPPED.model_copy(update={"epoch": job.epoch, "node": "x0", "step": 900})
+    await desk.hears(
+        desk.say(other.model_copy(update={"held": held}), "/agents/other"),
+        desk.say(forged, "/agents/other"),
+    )
+    assert [field for field, _ in await refused(desk)] == ["data.job"]
+    assert (job.state, job.checkpoint_step) == ("starting", 0)
     await desk.replayed(service)
 
 
