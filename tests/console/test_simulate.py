@@ -109,6 +109,15 @@ def test_other_pools_lend_and_are_shown(
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_no_figure_is_cut_in_a_narrow_terminal(
+    tidegate: Run, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    ran = tidegate.does(*small(trace, "--policy", "fifo", "--mtbf-h", "500"))
+    assert "JCT s" in ran.out
+    assert "…" not in ran.out
+
+
 def test_the_log_of_several_runs_replays_cell_by_cell(
     tidegate: Run, trace: Path, tmp_path: Path
 ) -> None:
