@@ -103,6 +103,10 @@ def errors_named(path: Path) -> Iterator[None]:
             ) from error
         if code == sqlite3.SQLITE_BUSY:
             raise BusError(f"{path}: another process kept it locked; try again") from error
+        if code == sqlite3.SQLITE_READONLY:
+            raise BusError(
+                f"{path} can only be read; write to it as somebody who may, to its folder, too"
+            ) from error
         raise BusError(f"{path}: {error}") from error
 
 

@@ -34,7 +34,10 @@ _COLUMNS: Columns = {
 }
 _LOANS = ("lent h", "short")  #: Columns of runs with inference servers.
 _FAILURES = ("again h",)  #: Columns of runs in which nodes fail.
-_DROP = ("p50 s", "max ms", "used", "span h", "p99 ms", "restarts", "p99 s")
+_DROP = (
+    *("p50 s", "max ms", "used", "span h", "p99 ms", "restarts", "p99 s"),
+    *("ms", "preempted", "short", "queued s", "again h"),
+)
 _LEGEND = (
     "JCT: mean completion time of jobs that ended; p50, p99: the median and the 99th percentile. "
     "queued: mean time to the first start. ms: mean time of a decision."

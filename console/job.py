@@ -63,7 +63,7 @@ def requeue(at: Source, job: JobName) -> Wish:
     return _wish(RequeueJob(job=job), job, said)
 
 
-@app.command()
+@app.command(context_settings={"ignore_unknown_options": True})  # -5 is a number
 @asks
 def priority(
     at: Source,

@@ -14,13 +14,14 @@ from typing import Annotated, Any
 import orjson
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 from bus.contract import Record
 from bus.logfile import Progress, ReadLog, write_log
 from bus.reading import import_log
+from console.columns import LEFT, RIGHT, Columns, fitted
 from console.kafka import opened_log, resolved
-from console.output import JsonPath, emit_json, fail, out, plain
+from console.output import JsonPath, emit_json, fail, out
 from console.perfetto import LogOption, perfetto
 from console.reading import DEFAULT_LOG
 from explain.journal_lines import fields
@@ -36,6 +37,15 @@ app = typer.Typer(
 _FOLLOW_S = 0.5
 _SOURCE = re.compile(rb'"source":"([^"\\]+)"')
 _SHOWN = 12
+_COLUMNS: Columns = {
+    "topic": LEFT,
+    "records": RIGHT,
+    "MiB": RIGHT,
+    "keys": RIGHT,
+    "from": LEFT,
+    "span": RIGHT,
+}
+_DROP = ("keys", "from", "MiB")
 Source = Annotated[str | None, typer.Argument(metavar="[LOG]", help="As --log.")]
 
 
@@ -105,18 +115,18 @@ def _reason(record: Record) -> str:
 
 
 def _print_stats(document: dict[str, Any]) -> None:
-    table = Table(title=plain(document["log"]))
-    for name in ("topic", "records", "MiB", "keys", "from", "span"):
-        table.add_column(name, justify="left" if name in ("topic", "from") else "right")
-    for name, topic in document["topics"].items():
-        table.add_row(
-            plain(name),
+    rows = [
+        [
+            name,
             f"{topic['records']:,}",
             f"{topic['bytes'] / 2**20:.2f}",
             f"{topic['keys']:,}",
             _moment(topic["begin_s"]),
             duration(topic["end_s"] - topic["begin_s"]),
-        )
+        ]
+        for name, topic in document["topics"].items()
+    ]
+    table = fitted(Text(document["log"], "bold"), _COLUMNS, rows, _DROP, out())
     out().print(table)
     for title, counts in (("Dead letters", "dead_letters"), ("Sources", "sources")):
         found = sorted(document[counts].items(), key=lambda item: (-item[1], item[0]))

@@ -77,8 +77,8 @@ def set_(
 ) -> Wish:
     """Give a tenant a quota, in place of the one that it has. For administrators.
 
-    What runs goes on; nothing of it starts or grows beyond the quota. A guarantee counts only under
-    a policy that knows guarantees, which is tide.
+    Nothing of it starts or grows beyond the quota. What runs goes on, but under tide, which shrinks
+    or stops what is beyond. A guarantee counts only under a policy that knows guarantees: tide.
 
     Example: tidegate quota set vision --gpus 32 --max-jobs 10 --log run.db
     """

@@ -44,7 +44,7 @@ def bridge(config: ConfigPath = None, settings: Settings = None) -> None:
 
 
 def cloud_agent(config: ConfigPath = None, settings: Settings = None) -> None:
-    """Look after a cluster's nodes, over Kafka.
+    """Look after a cluster's nodes, over Kafka or, on one machine, a file.
 
     Example: tidegate cloud-agent --config tidegate.toml --set agent.name=train
     """

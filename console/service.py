@@ -71,10 +71,10 @@ def sentence(error: Exception) -> str:
         where = f"{error.filename}: " if error.filename else ""
         what = "make room there" if error.errno == ENOSPC else "check the path and who may use it"
         return f"{where}{error.strerror}; {what}."
-    # Of a configuration, each wrong key has a line of its own.
+    # Each wrong key of a configuration, and each bad row of a trace, has a line of its own.
     lines: Sequence[str] = getattr(error, "lines", (str(error) or type(error).__name__,))
-    texts = [" ".join(line.split()) for line in lines]
-    return "\n".join(text if text.endswith((".", "!", "?")) else f"{text}." for text in texts)
+    texts = [" " * (len(one) - len(one.lstrip())) + " ".join(one.split()) for one in lines]
+    return "\n".join(one if one.endswith((".", "!", "?", ":")) else f"{one}." for one in texts)
 
 
 def _read(options: Sequence[str]) -> tuple[Path | None, list[str]] | None:

@@ -231,7 +231,7 @@ def _check_path(option: str, path: str | None) -> None:
         fail(f"{option}: - is not taken here; name a file. Only --json writes to standard output.")
     target = Path(path)
     if target.is_dir() or not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
-        fail(f"{option}: {path} cannot be written; name a file in a folder that exists.")
+        fail(f"{option}: {path} cannot be written; name a file in a folder that you may write to.")
 
 
 def _check_log(path: str | None, dask: str | None) -> None:

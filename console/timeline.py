@@ -10,12 +10,24 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from console.columns import LEFT, RIGHT, Columns, fitted
 from console.forms import Found, looks
-from console.output import fail, say
+from console.output import fail, out, say
 from console.source import Source
 from explain.metrics import Curves
 from explain.moments import duration
 from explain.spans import Stay
+
+_COLUMNS: Columns = {
+    "after": LEFT,
+    "how": LEFT,
+    "GPUs": RIGHT,
+    "pool": LEFT,
+    "from step": RIGHT,
+    "for": LEFT,
+    "nodes": {"overflow": "fold", "ratio": 1},
+}
+_DROP = ("pool", "from step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +114,20 @@ def samples_of(path: Path) -> list[Written]:
 
 
 def _table(job: str, stays: Sequence[Stay], now_s: float) -> Table:
-    table = Table(title=Text(job, "bold"), title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for name in ("after", "how", "GPUs", "pool", "nodes", "from step", "for"):
-        table.add_column(name, justify="right" if name in ("GPUs", "from step") else "left")
-    for stay in stays:
-        ended_s = now_s if stay.until_s is None else stay.until_s
-        table.add_row(
+    rows = [
+        [
             duration(stay.since_s - stays[0].since_s),
             stay.how,
             str(stay.gpus),
             stay.pool,
-            ", ".join(stay.nodes),
             "" if stay.step is None else f"{stay.step:,}",
-            duration(ended_s - stay.since_s) + ("" if stay.until_s else ", still there"),
-        )
-    return table
+            duration((now_s if stay.until_s is None else stay.until_s) - stay.since_s)
+            + ("" if stay.until_s else " so far"),
+            ", ".join(stay.nodes),
+        ]
+        for stay in stays
+    ]
+    return fitted(Text(job, "bold"), _COLUMNS, rows, _DROP, out())
 
 
 def _draw(

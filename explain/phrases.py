@@ -42,7 +42,7 @@ PHRASES: Mapping[str, str] = {
         "[; most are held by {lost_to}]"
     ),
     "plan.refused": (
-        "the[ {gpus}] GPUs planned for it cannot be had[, they stay with {lost_to}]; "
+        "what was planned for it[, {gpus},] cannot be had[: it stays with {lost_to}]; "
         "the next cycle plans again"
     ),
     "claims.in_way": (

@@ -130,8 +130,8 @@ class Outlook:
     #: Without one: start and run at its best declared size, at least; None if it declared none.
     needs_s: float | None
     ends_s: float | None  #: About when it ends, or ended; of a job that waits, at the earliest.
-    #: To spare before its deadline, negative if late; None without one, and of a job that goes on
-    #: and declared no total.
+    #: To spare before its deadline, negative if late; None without one, of a job that goes on and
+    #: declared no total, and of one that ended without being done.
     slack_s: float | None
 
 
@@ -153,7 +153,9 @@ def outlook(job: Job, now_s: float) -> Outlook:
             needs_s = start_s + samples / best if best > 0 else None
             ends_s = None if needs_s is None else now_s + needs_s
     slack_s = None
-    if job.deadline_s is not None and (job.end_s is not None or job.total_steps is not None):
+    gave_up = job.state in TERMINAL and job.state is not JobState.COMPLETED
+    known = not gave_up and (job.end_s is not None or job.total_steps is not None)
+    if job.deadline_s is not None and known:
         slack_s = job.deadline_s - (now_s if ends_s is None else ends_s)
     return Outlook(left_s, needs_s, ends_s, slack_s)
 

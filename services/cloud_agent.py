@@ -1,4 +1,4 @@
-"""`tidegate cloud-agent`: looks after a cluster's nodes, over Kafka."""
+"""`tidegate cloud-agent`: looks after a cluster's nodes, over Kafka or a file."""
 
 from structlog.stdlib import BoundLogger
 

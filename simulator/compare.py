@@ -140,7 +140,8 @@ def check(case: Case) -> None:
     Raises:
         ValueError: The policy or the physics is not known; the message lists those there are. Or
             nothing serves the requests, or the physics is not that of real agents.
-        WorkloadError: The workload, the profiles or the requests cannot be used.
+        WorkloadError: The workload, the profiles or the requests cannot be used, or a job asks for
+            more GPUs than there are.
     """
     make_policy(line_of(case.policy))
     if case.requests is not None and not case.inference_nodes:
@@ -153,7 +154,18 @@ def check(case: Case) -> None:
     if case.agents == "core" and case.mtbf_h < math.inf:
         raise ValueError("--mtbf-h: real agent cores do not fail here; leave out --agents core.")
     _pools(case, 0.0)
-    make_physics(case).entries(Path(case.workload), case.cluster, adaptive=False)
+    _check_room(case, make_physics(case).entries(Path(case.workload), case.cluster, adaptive=False))
+
+
+def _check_room(case: Case, entries: Sequence[Entry]) -> None:
+    large = [entry for entry in entries if entry.requested > case.cluster.gpus]
+    if large:
+        most = max(large, key=lambda entry: entry.requested)
+        raise WorkloadError(
+            f"{case.workload}: {len(large)} of its {len(entries)} jobs ask for more GPUs than the "
+            f"{case.cluster.gpus} of the training pool, {most.id} for {most.requested}; give more "
+            "--nodes or --gpus-per-node, or take them out of the trace."
+        )
 
 
 def make_physics(case: Case) -> Physics:

@@ -42,6 +42,8 @@ class WorkloadError(Exception):
         if self.count > LISTED:
             lines.append(f"  and {self.count - LISTED} more")
         super().__init__("\n".join(lines))
+        #: For people: a line each.
+        self.lines = tuple(str(self).split("\n"))
 
 
 class Row:

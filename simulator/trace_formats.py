@@ -114,13 +114,22 @@ def _generic(row: Row) -> Parsed:
     tenant = row.name(tenant_column) if row.has(tenant_column) else "default"
     model = row.name("model") if row.has("model") else "unknown"
     deadline_s = _moment(row, "deadline") if row.has("deadline") else None
-    if deadline_s is not None and deadline_s < submit_s:
+    if deadline_s is None or row.problems:
+        pass
+    elif _is_date(row, "deadline") != _is_date(row, "submit_time"):
+        kinds = ("is a date", "seconds") if _is_date(row, "deadline") else ("is seconds", "a date")
+        row.bad("deadline", f"{kinds[0]}, but the submission {kinds[1]}")
+    elif deadline_s < submit_s:
         row.bad("deadline", "is before the job's submission")
     # A step is a second's work of the recorded run, one sample each.
     steps = 1 if row.problems else max(1, round(duration_s))
     return TraceJob(
         row.line, job, submit_s, gpus, model, 1.0, steps, duration_s, deadline_s, tenant
     )
+
+
+def _is_date(row: Row, column: str) -> bool:
+    return ":" in row.text(column)
 
 
 def _moment(row: Row, column: str) -> float:
@@ -223,7 +232,7 @@ def parse_table(table: Table, kind: Format) -> tuple[list[TraceJob], list[Servic
         if isinstance(parsed, Service):
             services.append(parsed)
             continue
-        is_date = ":" in row.text("submit_time")
+        is_date = _is_date(row, "submit_time")
         dated = is_date if dated is None else dated
         if is_date != dated:
             row.bad("submit_time", "mixes dates and seconds; earlier rows have the other kind")

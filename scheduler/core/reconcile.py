@@ -30,6 +30,8 @@ CHANGES_MAX = 8192
 #: with the next plans. Counted in parts of reasons: rules, figures, names, needs.
 REASONS_MAX = 100_000
 _ADJUSTABLE = (JobState.QUEUED, JobState.RUNNING)
+#: What a plan says of jobs that it does not change.
+_STAYS = ("waits", "keeps")
 
 
 def adopt(turn: Turn, plan: Plan) -> None:
@@ -90,6 +92,11 @@ def _as_asked(turn: Turn, plan: Plan) -> Plan:
         plan = replace(plan, reasons=tuple(kept))
     if standing.drains:
         plan = replace(plan, reasons=tuple(attributed(turn.state, plan.reasons)))
+    # What takes GPUs of closed nodes, which nobody else may have, is not done, nor told.
+    vain = {n for n, to in plan.targets.items() if gives_nothing(turn.state, jobs[n], to)}
+    if vain:
+        done = (one for one in plan.reasons if one.subject not in vain or one.verb in _STAYS)
+        plan = replace(plan, reasons=tuple(done))
     return plan
 
 
@@ -138,7 +145,7 @@ def _explain(turn: Turn, reasons: Iterable[Reason]) -> None:
     room = REASONS_MAX
     try:
         for reason in reasons:
-            if reason.verb in ("waits", "keeps"):
+            if reason.verb in _STAYS:
                 job = jobs.get(reason.subject)
                 if job is not None and (why := job.why) is not None and job.why_at_s > old_s:
                     if why["rule"] == reason.rule and why["lost_to"] == [*reason.lost_to]:

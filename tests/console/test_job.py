@@ -145,6 +145,7 @@ VERBS: list[tuple[tuple[str, ...], VerbData, str]] = [
     (("job", "hold", "j1"), HoldJob(job="j1"), "it is not started until `tidegate job release j1`"),
     (("job", "requeue", "j0"), RequeueJob(job="j0"), "waits for its turn"),
     (("job", "priority", "j1", "12"), PrioritiseJob(job="j1", priority=12), "12, it was 0"),
+    (("job", "priority", "j1", "-5"), PrioritiseJob(job="j1", priority=-5), "-5, it was 0"),
     (
         ("job", "scale", "j0", "4"),
         ScaleJob(job="j0", gpus=4),

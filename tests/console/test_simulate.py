@@ -109,6 +109,15 @@ def test_other_pools_lend_and_are_shown(
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_no_figure_is_cut_in_a_narrow_terminal(
+    tidegate: Run, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    ran = tidegate.does(*small(trace, "--policy", "fifo", "--mtbf-h", "500"))
+    assert "JCT s" in ran.out
+    assert "…" not in ran.out
+
+
 def test_the_log_of_several_runs_replays_cell_by_cell(
     tidegate: Run, trace: Path, tmp_path: Path
 ) -> None:
@@ -276,6 +285,21 @@ def test_bad_usage_is_said_in_a_sentence(
     tidegate: Run, trace: Path, arguments: tuple[str, ...], says: str
 ) -> None:
     assert says in tidegate.refuses(*small(trace, *arguments))
+
+
+def test_each_bad_row_of_a_trace_has_a_line(tidegate: Run, tmp_path: Path) -> None:
+    trace = tmp_path / "t.csv"
+    trace.write_text("job_id,submit_time,num_gpus,duration\na,0,1,x\nb,0,0,5\n")
+    first, *rows = tidegate.refuses("simulate", "--workload", trace).splitlines()
+    assert first == f"{trace}: 2 bad rows in a philly file. Correct them."
+    assert rows == [
+        "  line 2, duration: 'x' is not a number.",
+        "  line 3, num_gpus: '0' must be at least 1.",
+    ]
+    trace.write_text("id,start\na,0\n")
+    first, *formats = tidegate.refuses("simulate", "--workload", trace).splitlines()
+    assert first.endswith("Rename columns to fit one:")
+    assert [line.split(":")[0] for line in formats] == ["  elasticflow", "  pollux", "  philly"]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,18 @@ def test_a_migrated_job_has_a_stay_in_each_pool(tidegate: Run, log: Path) -> Non
     assert stays[0]["since_s"] >= START_S
     text = tidegate("timeline", "mover", "--log", log).out
     assert "migrated" in text
-    assert "still there" in text or stays[-1]["until_s"] is not None
+    assert "so far" in text or stays[-1]["until_s"] is not None
+
+
+def test_a_narrow_terminal_shows_whole_nodes(
+    tidegate: Run, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "45")
+    text = tidegate("timeline", "mover", "--log", log).out
+    nodes = {node for stay in tidegate.tells("timeline", "mover", "--log", log)["stays"]
+             for node in stay["nodes"]}  # fmt: skip
+    assert nodes <= {word.strip(",") for word in text.split()}
+    assert "…" not in text
 
 
 def test_a_job_that_kept_outputs_names_them(tidegate: Run, tmp_path: Path) -> None:

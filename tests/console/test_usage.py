@@ -142,6 +142,15 @@ def test_every_verb_of_log_takes_the_log_first(tidegate: Run, log: Path, verb: s
     assert first.out
 
 
+def test_a_narrow_terminal_shows_whole_topics(
+    tidegate: Run, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    rows = [line.split() for line in tidegate.does("journal", "stats", log).out.splitlines()]
+    names = {row[0] for row in rows if row and row[0].startswith("tidegate.")}
+    assert names == set(tidegate.tells("journal", "stats", log)["topics"])
+
+
 def test_a_damaged_record_is_one_sentence(tidegate: Run, log: Path) -> None:
     with sqlite3.connect(log) as connection:
         connection.execute("UPDATE records SET value = 'x' WHERE offset = 3 AND topic = 1")

@@ -15,6 +15,7 @@ import pytest
 from bus.clock import PacedClock, SystemClock
 from bus.contract import BusError, Message, Unreadable
 from bus.sqlite import SqliteBus
+from bus.sqlite_file import errors_named
 from schemas.topics import COMMANDS, EVENTS, JOURNAL
 from tests.patience import PATIENCE_S, take_part
 
@@ -246,6 +247,17 @@ def test_missing_places_are_named(tmp_path: Path) -> None:
     with pytest.raises(BusError, match="durability"):
         SqliteBus.open(tmp_path / "log.db", CLOCK, durability="hope")  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_log_that_can_only_be_read_is_said_to_be(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    await SqliteBus.open(path, CLOCK).close()
+    with (
+        pytest.raises(BusError, match=r"log\.db can only be read; write to it as somebody who may"),
+        errors_named(path),
+        closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection,
+    ):
+        connection.execute("DELETE FROM meta")
 
 
 async def test_writer_that_never_gets_its_turn_says_so_and_recovers(tmp_path: Path) -> None:

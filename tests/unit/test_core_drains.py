@@ -40,6 +40,9 @@ def test_a_cordoned_node_is_shown_with_the_gpus_of_its_gangs_alone() -> None:
     cell.plan({"j1": target(n0=2)})
     assert cell.job("j1").target is None
     assert "plan.refused" in rules(cell)
+    why = Reason("j0", "preempts", "market.outbid", (), ("j1",))
+    cell.adopt(Plan({"j0": None, "j1": target(n0=2)}, reasons=(why,)))
+    assert rules(cell) == ["plan.refused"], "nobody says that j0 lost what it keeps"
     cell.plan({"j1": target(n1=2)})
     assert cell.job("j1").allocation == {"n1": [0, 1]}
     ask(cell, CordonNode(node="n1"))

@@ -120,6 +120,15 @@ def test_a_rule_of_another_release_is_named_not_hidden() -> None:
     assert "(later.rule)" in VOICE.sentence(Reason("j", "waits", "later.rule"))
 
 
+def test_what_a_plan_could_not_give_names_its_unit_once() -> None:
+    gpus = (Figure("gpus", 1.0),)
+    said = VOICE.sentence(Reason("j", "waits", "plan.refused", gpus, ("k",)))
+    assert said.startswith("what was planned for it, 1 GPU, cannot be had: it stays with k;")
+    assert VOICE.sentence(Reason("j", "waits", "plan.refused")).startswith(
+        "what was planned for it cannot be had; "
+    )
+
+
 @pytest.mark.parametrize(
     ("figure", "rule", "value", "age"),
     [

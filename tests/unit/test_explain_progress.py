@@ -82,3 +82,8 @@ def test_what_it_did_since_its_report_counts_as_done_until_it_says_so() -> None:
 def test_a_finished_job_has_its_end() -> None:
     found = outlook(known(state=JobState.COMPLETED, end_s=START_S + 1100.0), NOW_S)
     assert (found.left_s, found.slack_s) == (None, -100.0)
+
+
+@pytest.mark.parametrize("state", [JobState.CANCELLED, JobState.FAILED])
+def test_a_job_that_ended_without_being_done_was_neither_in_time_nor_late(state: JobState) -> None:
+    assert outlook(known(state=state, end_s=START_S + 100.0), NOW_S).slack_s is None

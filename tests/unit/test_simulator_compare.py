@@ -106,3 +106,12 @@ def test_what_cannot_be_run_is_found_before() -> None:
         check(cases("fifo", requests="nowhere.csv")[0])
     with pytest.raises(WorkloadError, match="made-up jobs need --physics simple"):
         check(replace(cases("fifo")[0], physics="pollux", profiles="."))
+
+
+def test_a_job_that_asks_for_more_than_there_is_is_named(tmp_path: Path) -> None:
+    trace = tmp_path / "t.csv"
+    trace.write_text("job_id,submit_time,num_gpus,duration\na,0,8,60\nb,1,9,60\nc,1,16,60\n")
+    case = replace(cases("fifo")[0], workload=str(trace))
+    with pytest.raises(WorkloadError, match=r"2 of its 3 jobs .* the 8 of .*, c for 16; give more"):
+        check(case)
+    check(replace(case, cluster=Cluster(4, 4)))

@@ -170,6 +170,18 @@ def test_dates_and_seconds_do_not_mix(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ("a,5,1,60,2020-01-01 00:10:00", "is a date, but the submission seconds"),
+        ("a,2020-01-01 00:00:00,1,60,600", "is seconds, but the submission a date"),
+    ],
+)
+def test_a_deadline_is_a_moment_of_the_same_kind(tmp_path: Path, row: str, problem: str) -> None:
+    bad = bad_cell(tmp_path, f"{PHILLY_HEAD},deadline", row)
+    assert (bad.column, bad.problem) == ("deadline", problem)
+
+
+@pytest.mark.parametrize(
     "when", ["2020-13-01 00:00:00", "1969-01-01 00:00:00", "9999-12-31 23:59:59", "12:30"]
 )
 def test_bad_dates(tmp_path: Path, when: str) -> None:
