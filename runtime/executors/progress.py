@@ -142,14 +142,13 @@ class ProgressFile:
         """The rate as the job reports it, else by its steps; None while neither is known.
 
         A job ends after a number of steps, so a reported step time counts first: a step may have
-        another number of samples than declared.
+        another number of samples than declared. Never more than a report can carry.
         """
-        if self._step_s is not None:
-            return samples_per_step / self._step_s
-        if self._rate is not None:
+        taken_s = self._step_s
+        if taken_s is None and self._rate is not None:
             return self._rate
-        interval_s = self.step_interval_s
-        return None if interval_s is None else samples_per_step / interval_s
+        taken_s = taken_s or self.step_interval_s
+        return None if taken_s is None else min(samples_per_step / taken_s, _RATE_MAX)
 
     def pace(self, samples_per_step: float) -> Pace:
         """Give means of what was reported of steps since the last call.

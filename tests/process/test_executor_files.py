@@ -110,6 +110,20 @@ def test_the_rate_is_what_the_job_says_or_what_its_steps_show(tmp_path: Path) ->
     assert file.samples_per_s(8) == 12.5
 
 
+def test_a_rate_that_nobody_has_is_one_that_can_be_reported(tmp_path: Path) -> None:
+    file, _ = _follow(tmp_path, b'{"step": 1}\n')
+    _say(tmp_path, b'{"step": 2}\n')
+    file.read(2.0)
+    _say(tmp_path, b'{"step": 9007199254740992}\n')
+    file.read(2.1)
+    by_steps = file.samples_per_s(1e9)
+    _say(tmp_path, b'{"step_s": 1e-7}\n')
+    file.read(3.0)
+    file.pace(1e9)
+    for rate in (by_steps, file.samples_per_s(1e9)):
+        JobProgressed.model_validate({**progressed(1).model_dump(), "samples_per_s": rate})
+
+
 def test_the_pace_is_a_mean_of_what_was_said_since_it_was_asked(tmp_path: Path) -> None:
     def say(*lines: str) -> Pace:
         _say(tmp_path, "".join(f"{line}\n" for line in lines).encode())
