@@ -63,6 +63,15 @@ class AnnouncedCheckpoint:
     #: How long training paused for it, if the job reports that.
     pause_s: float | None
 
+    @property
+    def is_there(self) -> bool:
+        """Whether its path leads to something, as far as we may see; no name makes this fail."""
+        try:
+            self.path.stat()
+        except (OSError, ValueError):  # also a name that is too long, or that no disk can have
+            return False
+        return True
+
 
 class ProgressFile:
     """Follows one `progress.jsonl`."""

@@ -134,7 +134,7 @@ class CheckpointUploader:
 
     def newest_here(self) -> tuple[int, Path] | None:
         """Give step and path of the newest checkpoint on the local disk, uploaded or not."""
-        if self.newest is None or not self.newest.announced.path.exists():
+        if self.newest is None or not self.newest.announced.is_there:
             return None
         return self.newest.step, self.newest.announced.path
 
@@ -227,7 +227,7 @@ class CheckpointUploader:
             return Uploaded(
                 upload.checkpoint, stored.uri, math.ceil(stored.size_bytes / _MIB), cost_s
             )
-        if now_s < self._until_s and upload.checkpoint.announced.path.exists():
+        if now_s < self._until_s and upload.checkpoint.announced.is_there:
             self._waiting = self._waiting or upload.checkpoint
             _log.warning(
                 "job %s: its last checkpoint, of step %d, was not uploaded, next try in %g s: %s",

@@ -360,6 +360,21 @@ def test_a_failure_is_said_once_or_tried_again_where_it_is_the_last_chance(tmp_p
     assert [type(one) for one in found if one is not None] == [Uploaded]
 
 
+@pytest.mark.parametrize("name", ["x" * 300, "\ud800", "c1/below-a-file"])
+def test_a_checkpoint_whose_name_leads_nowhere_is_not_there(tmp_path: Path, name: str) -> None:
+    uploader = _uploader(tmp_path, CheckpointStore(f"file://{tmp_path}/store"))
+    one = _checkpoint(tmp_path, 1)
+    uploader.add(one)
+    assert isinstance(_outcome(uploader, 5.0), Uploaded)
+    announced = AnnouncedCheckpoint(2, tmp_path / name, None)
+    uploader.add(LocalCheckpoint(tmp_path, 1, announced, 1.0))
+    uploader.retry_until(100.0)
+    assert isinstance(_outcome(uploader, 6.0), UploadFailed), "another time it is not there, too"
+    assert uploader.newest_here() is None
+    assert uploader.newest_is_durable
+    assert not uploader.busy
+
+
 def test_the_supervisor_is_small(tmp_path: Path) -> None:
     with bench(tmp_path) as jig:
         jig.begins(shell("sleep 1000"))
