@@ -5,7 +5,6 @@ Its folder holds all that a restarted agent needs to take it over.
 
 import contextlib
 import os
-import shutil
 import signal
 import sys
 import zlib
@@ -53,6 +52,7 @@ from runtime.executors.processes import (
 )
 from runtime.executors.records import Order, ResizeRequest, ResizeStatus, from_json, to_json
 from runtime.executors.tenants import give_run_to_user, user_of
+from runtime.trees import remove_tree
 from runtime.untrusted_files import NULL, fits
 from schemas.programs import Program
 
@@ -111,7 +111,7 @@ class Run:
             OSError: the disk or the kernel do not take it.
         """
         if self.folder.exists():
-            shutil.rmtree(self.folder)  # of an attempt whose supervisor was never started
+            remove_tree(self.folder)  # of an attempt whose supervisor was never started
         self.checkpoints.mkdir(parents=True)
         if code is None:
             (self.folder / WORK).mkdir()

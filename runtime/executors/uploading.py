@@ -6,7 +6,6 @@ Uploads and downloads run in their own threads; the executor polls them.
 import contextlib
 import logging
 import math
-import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -27,6 +26,7 @@ from runtime.executors.local_checkpoints import (
 from runtime.executors.options import ExecutorOptions
 from runtime.executors.progress import AnnouncedCheckpoint
 from runtime.identity import as_user
+from runtime.trees import remove_tree
 
 _MIB = 1024 * 1024
 #: The longest wait between two tries of an upload.
@@ -281,8 +281,5 @@ class CheckpointUploader:
 
 def _remove(users: Mapping[Path, int | None]) -> None:
     for path, user in users.items():
-        with as_user(user), contextlib.suppress(OSError):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+        with as_user(user), contextlib.suppress(ValueError):  # no name that a disk can have
+            remove_tree(path)

@@ -20,7 +20,7 @@ from runtime.identity import as_user
 from schemas.programs import Program
 from tests.driven import spec
 from tests.patience import wait_until
-from tests.workers import Bench, bench, placed
+from tests.workers import Bench, abyss, bench, deepen, placed
 
 FIRST = 1_900_000_000
 
@@ -115,6 +115,17 @@ def test_checkpoints_are_stored_and_fetched_for_their_tenant(site: Bench) -> Non
     start(site, "red", sh("cat $TIDEGATE_RESUME; echo more >> $TIDEGATE_RESUME"), epoch=2, step=7)
     site.hears(GangCompleted, 2)
     assert output(site, epoch=2).strip() == "7"
+
+
+@need_root
+def test_a_checkpoint_of_any_depth_is_given_to_its_tenant() -> None:
+    with abyss() as place, bench(place, tenants=Tenants(place / "agent", FIRST)) as site:
+        (place / "c").mkdir()
+        deepen(place / "c", 1200)
+        site.store.commit("j", 1, 7, place / "c", 1.0)
+        start(site, "red", sh("find $TIDEGATE_RESUME -user $(id -u) -name end"), epoch=2, step=7)
+        site.hears(GangCompleted)
+        assert output(site, epoch=2).strip().endswith("/d/end")
 
 
 @need_root
