@@ -12,6 +12,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from runtime.checkpoints.source import ENTRIES_MAX
 from runtime.durable import sync_folder, write_json
 from runtime.executors.folder import (
     CHECKPOINTS,
@@ -26,9 +27,6 @@ from runtime.executors.folder import (
 from runtime.identity import as_user
 from runtime.trees import entries_below
 from runtime.untrusted_files import open_regular_file
-
-#: A checkpoint of more files and folders is not kept here: looking at it again takes too long.
-_ENTRIES_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,5 +203,5 @@ def _files(path: Path) -> list[list[str | int]]:
 
 
 def _below(path: Path) -> list[Path]:
-    found = entries_below(path, _ENTRIES_MAX) if path.is_dir() else ()
+    found = entries_below(path, ENTRIES_MAX) if path.is_dir() else ()
     return [Path(entry.path) for entry in found]
