@@ -125,7 +125,7 @@ class Run:
         shared = shared_environment(environment, self._options.pass_env, self._user)
         write_json(self.folder / ORDER, {**to_json(self.order), "launch": self._plan(environment)})
         log = os.open(
-            self.folder / SHIM_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+            self.folder / SHIM_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
         )
         try:
             pid = os.posix_spawn(

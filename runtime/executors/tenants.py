@@ -117,7 +117,20 @@ def give_run_to_user(run: Path, own: Iterable[Path], uid: int) -> None:
     if fetched.is_dir():
         allow_traversal(fetched)
         for path in fetched.iterdir():
+            if path.lstat().st_uid != uid:
+                path.chmod(0o700)
             give(path, uid)
+
+
+def close_fetched(job: Path) -> None:
+    """Make the folder into which checkpoints are fetched, for the agent alone until one is given.
+
+    Raises:
+        OSError: the disk does not take it.
+    """
+    fetched = job / FETCHED
+    fetched.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fetched.chmod(0o700)
 
 
 def remove_fetched(job: Path) -> None:
