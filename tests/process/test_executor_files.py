@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,14 @@ from runtime.executors.folder import read_json
 from runtime.executors.locks import lock_path
 from runtime.executors.logs import RotatingLog, last_line
 from runtime.executors.options import ExecutorOptions, ProcessOptions
-from runtime.executors.processes import Identity, catches, has_in_environment, identity
+from runtime.executors.processes import (
+    Identity,
+    catches,
+    descendants,
+    has_in_environment,
+    identity,
+    workers_of,
+)
 from runtime.executors.progress import PACE, AnnouncedCheckpoint, ProgressFile
 from runtime.executors.uploading import CheckpointUploader, LocalCheckpoint, Uploaded, UploadFailed
 from runtime.executors.worker_group import WorkerProcess
@@ -238,6 +246,28 @@ def test_a_process_that_becomes_another_program_is_not_missed() -> None:
         missed = sum(not has_in_environment(process.pid, b"TIDEGATE_JOB=j") for _ in range(20_000))
         process.kill()
     assert missed == 0
+
+
+def test_processes_without_an_environment_are_waited_for_together() -> None:
+    script = "for i in $(seq 100); do env -i sleep 1000 & done; echo up; wait"
+    with subprocess.Popen(
+        ["bash", "-c", script], stdout=subprocess.PIPE, process_group=0
+    ) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == b"up\n"
+            wait_until(
+                lambda: all(
+                    Path(f"/proc/{pid}/comm").read_text() == "sleep\n"
+                    for pid in descendants(process.pid)
+                )
+            )
+            begun_s = time.monotonic() - time.process_time()
+            list(workers_of("nobody"))
+            waited_s = time.monotonic() - time.process_time() - begun_s
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert waited_s < 2.0, "not 50 ms for each"
 
 
 def test_the_cgroup_is_found_below_its_mount(tmp_path: Path) -> None:
