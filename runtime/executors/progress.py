@@ -21,7 +21,7 @@ from schemas.values import MAX_METRICS, METRIC_LIMIT, METRIC_NAME
 _LINE_MAX = 64 * 1024
 #: The most that is read at once, in much less than a second; the rest is read later.
 _READ_MAX = 64 * 1024
-#: Of the unread progress of an ended job, at most this much is read: the end of it.
+#: Of what is unread, at most this much is read: the end of it.
 _LAST_MAX = 1024**3
 _STEP_MAX = 2**53
 _RATE_MAX = 1e12
@@ -138,11 +138,15 @@ class ProgressFile:
                     self._end = os.fstat(file.fileno()).st_size
             except OSError:
                 self._end = 0
-            if self._end - self._offset > _LAST_MAX:
-                self.faults["unread"] += 1
-                self._offset, self._rest, self._skipping = self._end - _LAST_MAX, b"", True
+            self._skip_to_last(self._end)
             self._count_left(self._end)
         return not self.behind
+
+    def _skip_to_last(self, size: int) -> None:
+        """Leave out what no reader could catch up with: a file may have holes of any size."""
+        if size - self._offset > _LAST_MAX:
+            self.faults["unread"] += 1
+            self._offset, self._rest, self._skipping = size - _LAST_MAX, b"", True
 
     def _count_left(self, size: int) -> None:
         self.pieces_left = math.ceil(abs(size - self._offset) / _READ_MAX)
@@ -195,6 +199,7 @@ class ProgressFile:
                 self._offset, self._rest, self._skipping = 0, b"", False
             if self._beginning is None or size < self._beginning:
                 self._beginning = size
+            self._skip_to_last(size)
             if size == self._offset:
                 self.pieces_left = 0
                 return []

@@ -57,6 +57,21 @@ def test_of_an_endless_rest_the_last_part_is_read(tmp_path: Path) -> None:
     assert file.pieces_left < 20_000
 
 
+def test_of_an_endless_rest_the_last_part_is_read_while_the_job_runs_too(tmp_path: Path) -> None:
+    file = _follow(tmp_path, b'{"step": 1}\n')
+    with (tmp_path / "progress.jsonl").open("r+b") as more:
+        more.truncate(2**40)
+        more.seek(0, 2)
+        more.write(b'\n{"step": 2}\n')
+    readings = 1
+    file.read(2.0)
+    while file.behind:
+        file.read(2.0)
+        readings += 1
+    assert readings < 20_000
+    assert (file.step, file.faults["unread"]) == (2, 1)
+
+
 def test_a_flood_of_words_keeps_nobody_waiting_and_the_last_of_them_counts(tmp_path: Path) -> None:
     with bench(tmp_path) as jig:
         jig.start(shell(FLOOD), total_steps=9)
