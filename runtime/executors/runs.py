@@ -345,10 +345,14 @@ class Run:
         return {"workers": workers, "port": port, "lock_wait_s": self._options.lock_wait_s}
 
     def kill(self) -> None:
-        """Kill every process of it, the supervisor first."""
+        """Kill every process of it, the supervisor first; also who hides whose it is."""
+        alive = self._shim is not None and self._shim.alive()
+        left = [identity(pid) for pid in self.pids()] if alive else []
         if self._shim is not None:
             self._shim.send(signal.SIGKILL)
         self._end_cgroup()
+        for one in filter(None, left):
+            one.send(signal.SIGKILL)
         end_workers(self._options, self.order.job, self.order.epoch)
 
     def close(self) -> None:
