@@ -175,6 +175,14 @@ def test_birth_keeps_gangs_whose_workers_live() -> None:
     assert reborn.holder("n1")[:2] == ("j", "j")
 
 
+def test_workers_that_the_state_does_not_know_are_ended() -> None:
+    kept, stopped = agent().handle(Birth(running=("j",)), NOW_S).actions
+    assert isinstance(kept, KeepLease)
+    assert stopped == StopWorkers("j", 0, False, 0.0)
+    known = AgentCore.from_dict("a", SPECS, running().to_dict())
+    assert [type(one) for one in known.handle(Birth(("j",)), NOW_S).actions] == [KeepLease]
+
+
 def test_saved_state_that_does_not_fit_the_nodes_is_refused() -> None:
     rows = running(n2=[3]).to_dict()
     with pytest.raises(ValueError, match="nodes: the saved state runs j on n2"):
