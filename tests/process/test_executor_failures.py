@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from runtime.core import CheckpointDone, GangCompleted, GangFailed, GangStarted
 from runtime.executors.failures import failure
 from runtime.executors.locks import Locked, lock_path, take
-from runtime.executors.processes import identity
+from runtime.executors.processes import descendants, identity, workers_of
 from schemas.programs import Program
 from tests.patience import wait_until
 from tests.workers import NODE, TRAINER, Bench, bench, python, shell
@@ -112,6 +113,28 @@ def test_a_gang_that_is_killed_leaves_nobody_who_hides_whose_it_is(tmp_path: Pat
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def test_processes_without_an_environment_are_waited_for_together() -> None:
+    script = "for i in $(seq 100); do env -i sleep 1000 & done; echo up; wait"
+    with subprocess.Popen(
+        ["bash", "-c", script], stdout=subprocess.PIPE, process_group=0
+    ) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == b"up\n"
+            wait_until(
+                lambda: all(
+                    Path(f"/proc/{pid}/comm").read_text() == "sleep\n"
+                    for pid in descendants(process.pid)
+                )
+            )
+            begun_s = time.monotonic() - time.process_time()
+            list(workers_of("nobody"))
+            waited_s = time.monotonic() - time.process_time() - begun_s
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert waited_s < 2.0, "not 50 ms for each"
 
 
 def test_a_gpu_in_strange_hands_is_refused_and_the_holder_named(jig: Bench) -> None:

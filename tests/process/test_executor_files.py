@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,14 +21,7 @@ from runtime.executors.folder import read_json
 from runtime.executors.locks import lock_path
 from runtime.executors.logs import RotatingLog, last_line
 from runtime.executors.options import ExecutorOptions, ProcessOptions
-from runtime.executors.processes import (
-    Identity,
-    catches,
-    descendants,
-    has_in_environment,
-    identity,
-    workers_of,
-)
+from runtime.executors.processes import Identity, catches, has_in_environment, identity
 from runtime.executors.progress import PACE, AnnouncedCheckpoint, ProgressFile
 from runtime.executors.uploading import CheckpointUploader, LocalCheckpoint, Uploaded, UploadFailed
 from runtime.executors.worker_group import WorkerProcess
@@ -116,20 +108,6 @@ def test_the_rate_is_what_the_job_says_or_what_its_steps_show(tmp_path: Path) ->
     _say(tmp_path, b'{"samples_per_s": 12.5}\n')
     file.read(12.0)
     assert file.samples_per_s(8) == 12.5
-
-
-def test_a_rate_that_nobody_has_is_one_that_can_be_reported(tmp_path: Path) -> None:
-    file, _ = _follow(tmp_path, b'{"step": 1}\n')
-    _say(tmp_path, b'{"step": 2}\n')
-    file.read(2.0)
-    _say(tmp_path, b'{"step": 9007199254740992}\n')
-    file.read(2.1)
-    by_steps = file.samples_per_s(1e9)
-    _say(tmp_path, b'{"step_s": 1e-7}\n')
-    file.read(3.0)
-    file.pace(1e9)
-    for rate in (by_steps, file.samples_per_s(1e9)):
-        JobProgressed.model_validate({**progressed(1).model_dump(), "samples_per_s": rate})
 
 
 def test_the_pace_is_a_mean_of_what_was_said_since_it_was_asked(tmp_path: Path) -> None:
@@ -246,28 +224,6 @@ def test_a_process_that_becomes_another_program_is_not_missed() -> None:
         missed = sum(not has_in_environment(process.pid, b"TIDEGATE_JOB=j") for _ in range(20_000))
         process.kill()
     assert missed == 0
-
-
-def test_processes_without_an_environment_are_waited_for_together() -> None:
-    script = "for i in $(seq 100); do env -i sleep 1000 & done; echo up; wait"
-    with subprocess.Popen(
-        ["bash", "-c", script], stdout=subprocess.PIPE, process_group=0
-    ) as process:
-        assert process.stdout is not None
-        try:
-            assert process.stdout.readline() == b"up\n"
-            wait_until(
-                lambda: all(
-                    Path(f"/proc/{pid}/comm").read_text() == "sleep\n"
-                    for pid in descendants(process.pid)
-                )
-            )
-            begun_s = time.monotonic() - time.process_time()
-            list(workers_of("nobody"))
-            waited_s = time.monotonic() - time.process_time() - begun_s
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-    assert waited_s < 2.0, "not 50 ms for each"
 
 
 def test_the_cgroup_is_found_below_its_mount(tmp_path: Path) -> None:
@@ -388,21 +344,6 @@ def test_a_failure_is_said_once_or_tried_again_where_it_is_the_last_chance(tmp_p
         wait_until(lambda: uploader._upload is None or uploader._upload.future.done())
         found.append(uploader.advance(float(now_s)))
     assert [type(one) for one in found if one is not None] == [Uploaded]
-
-
-@pytest.mark.parametrize("name", ["x" * 300, "\ud800", "c1/below-a-file"])
-def test_a_checkpoint_whose_name_leads_nowhere_is_not_there(tmp_path: Path, name: str) -> None:
-    uploader = _uploader(tmp_path, CheckpointStore(f"file://{tmp_path}/store"))
-    one = _checkpoint(tmp_path, 1)
-    uploader.add(one)
-    assert isinstance(_outcome(uploader, 5.0), Uploaded)
-    announced = AnnouncedCheckpoint(2, tmp_path / name, None)
-    uploader.add(LocalCheckpoint(tmp_path, 1, announced, 1.0))
-    uploader.retry_until(100.0)
-    assert isinstance(_outcome(uploader, 6.0), UploadFailed), "another time it is not there, too"
-    assert uploader.newest_here() is None
-    assert uploader.newest_is_durable
-    assert not uploader.busy
 
 
 def test_the_supervisor_is_small(tmp_path: Path) -> None:

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from runtime.checkpoints.store import CheckpointStore
 from runtime.core import CheckpointDone, GangCompleted, GangStarted
 from runtime.durable import write_json
 from runtime.executors.folder import read_json
-from runtime.executors.progress import ProgressFile
+from runtime.executors.options import ExecutorOptions
+from runtime.executors.progress import AnnouncedCheckpoint, ProgressFile
+from runtime.executors.uploading import CheckpointUploader, LocalCheckpoint, UploadFailed
 from runtime.trees import entries_below, remove_tree
 from runtime.untrusted_files import RECORD_MAX_BYTES, fits, open_regular_file, read_tail
 from tests.patience import wait_until
@@ -79,6 +82,28 @@ def test_a_job_that_swaps_a_file_of_its_run_stops_no_agent(jig: Bench, name: str
         jig.stop(epoch, saves=False, grace_s=0.0)
         jig.look()
         assert what
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "\ud800", "file/below"])
+def test_a_checkpoint_whose_name_leads_nowhere_is_not_there(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    store = CheckpointStore(f"file://{tmp_path}/store")
+    uploader = CheckpointUploader(ExecutorOptions(root=tmp_path, store=store, agent="a"), "j", 0)
+    announced = AnnouncedCheckpoint(2, tmp_path / name, None)
+    uploader.add(LocalCheckpoint(tmp_path, 1, announced, 1.0))
+    uploader.retry_until(100.0)
+    found: list[object] = []
+
+    def looked() -> bool:
+        if (result := uploader.advance(6.0)) is not None:
+            found.append(result)
+        return bool(found)
+
+    wait_until(looked)
+    assert isinstance(found[0], UploadFailed), "another time it is not there, too"
+    assert uploader.newest_here() is None
+    assert uploader.newest_is_durable
+    assert not uploader.busy
 
 
 def test_what_is_no_plain_file_is_not_there(tmp_path: Path) -> None:
