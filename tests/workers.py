@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -110,6 +111,16 @@ while True:
     if rank == 0 and waits and all_met(waits):
         say(generation=generation, step=step)
         waits = 0
+"""
+
+#: Folders in a folder, deeper than Python can recurse if need be.
+DEEP = """
+import os, sys
+os.chdir(sys.argv[1])
+for _ in range(int(sys.argv[2])):
+    os.mkdir("d")
+    os.chdir("d")
+open("end", "w").close()
 """
 
 #: An agent as far as workers can tell: drives an executor until it is killed.
@@ -304,3 +315,23 @@ def jig(tmp_path: Path) -> Iterator[Bench]:
     """A bench for one test."""
     with bench(tmp_path) as made:
         yield made
+
+
+@contextlib.contextmanager
+def abyss() -> Iterator[Path]:
+    """Lend a folder for folders in folders without end, which pytest could neither see nor remove.
+
+    Others may go through it.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="tidegate-deep-"))
+    folder.chmod(0o711)
+    try:
+        yield folder
+    finally:
+        # An agent's thread may be removing it, too.
+        wait_until(lambda: subprocess.run(["rm", "-rf", str(folder)], check=False).returncode == 0)
+
+
+def deepen(folder: Path, levels: int) -> None:
+    """Put a folder into a folder into a folder, and a file into the last."""
+    subprocess.run([sys.executable, "-c", DEEP, str(folder), str(levels)], check=True)

@@ -1,7 +1,6 @@
 """The executor of any cluster: takes orders, gives reports, and works in a thread between them."""
 
 import logging
-import shutil
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ from runtime.core import (
 )
 from runtime.executors.fetching import epochs, job_folder
 from runtime.periodic import monotonic_s
+from runtime.trees import remove_tree
 
 _log = logging.getLogger(__name__)
 #: For this long after an order the cluster is polled more often, to see its effect soon.
@@ -228,9 +228,9 @@ class ClusterExecutor:
         forget(self._context.records, job)
         del self._gangs[job]
         folder = job_folder(self._options.root, job)
-        shutil.rmtree(folder / "fetched", ignore_errors=True)
+        remove_tree(folder / "fetched")
         for epoch in epochs(folder)[_KEEP_RUNS:]:
-            shutil.rmtree(folder / str(epoch), ignore_errors=True)
+            remove_tree(folder / str(epoch))
 
     def _carry_out_orders(self) -> None:
         while self._orders:

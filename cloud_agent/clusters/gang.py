@@ -237,7 +237,7 @@ class Gang:
                 self._finish(GangStopped(record.job, record.epoch, step))
             return
         newest, resume = self._uploader.newest, None
-        if newest is not None and newest.step >= step and newest.announced.path.exists():
+        if newest is not None and newest.step >= step and newest.announced.is_there:
             # The nodes share this folder. The upload is under way.
             step, resume = newest.step, newest.announced.path
         elif step > 0:

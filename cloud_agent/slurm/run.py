@@ -140,5 +140,5 @@ def progress_names(nodes: int) -> list[str]:
 
 def _named(code: str) -> str:
     """Say what a shell's exit code means."""
-    number = int(code) if code.isdigit() else 0
+    number = int(code) if code.isdecimal() else 0
     return f"signal {number - 128}" if number > 128 else f"code {code}"

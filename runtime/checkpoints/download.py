@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import shutil
 from pathlib import Path
 
 from runtime.checkpoints.errors import CheckpointError, Damaged
@@ -11,6 +10,7 @@ from runtime.checkpoints.manifest import Manifest, StoredFile
 from runtime.checkpoints.source import look
 from runtime.checkpoints.transfer import TransferFlow
 from runtime.durable import make_folder, sync_folder
+from runtime.trees import entries_below, remove_tree
 
 
 class Download:
@@ -40,7 +40,7 @@ class Download:
             return whole / self._manifest.name
         make_folder(into)
         if whole.exists():  # a job has changed it; parts that are still right are not fetched again
-            shutil.rmtree(unfinished, ignore_errors=True)
+            remove_tree(unfinished)
             whole.rename(unfinished)
         self._prune(unfinished)
         for path in self._manifest.empty_folders:
@@ -78,16 +78,15 @@ class Download:
         if unfinished.is_symlink() or unfinished.is_file():
             unfinished.unlink()
         wanted = {file.path for file in self._manifest.files}
-        for folder, folders, files in os.walk(unfinished, topdown=False):
-            for name in files + folders:
-                path = Path(folder, name)
-                if path.is_symlink():
-                    path.unlink()
-                elif path.is_dir():
-                    if not any(path.iterdir()):
-                        path.rmdir()
-                elif not (path.is_file() and path.relative_to(unfinished).as_posix() in wanted):
-                    path.unlink()
+        for entry in reversed([*entries_below(unfinished)] if unfinished.is_dir() else []):
+            path = Path(entry.path)
+            if entry.is_dir(follow_symlinks=False):
+                if not any(path.iterdir()):
+                    path.rmdir()
+            elif entry.is_symlink() or not (
+                entry.is_file() and path.relative_to(unfinished).as_posix() in wanted
+            ):
+                path.unlink()
 
     def _assemble(self, file: StoredFile, path: Path) -> None:
         """Put a file together, keeping the parts that are right already."""

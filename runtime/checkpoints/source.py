@@ -11,6 +11,9 @@ from typing import BinaryIO
 from runtime.checkpoints.errors import CheckpointError, explained
 from runtime.identity import as_user
 
+#: The most files and folders of a checkpoint: as it reads and writes a manifest of many more, the
+#: agent hears nobody for seconds.
+ENTRIES_MAX = 100_000
 _WAIT = "report a checkpoint only when it is complete on disk, and leave it alone after"
 
 
@@ -76,7 +79,8 @@ def look(source: Path, user: int | None = None) -> Source:
     """List what makes up a checkpoint, in order of paths, as a user; None: as ourselves.
 
     Raises:
-        CheckpointError: there is none, it has no file, or holds what is neither file nor folder.
+        CheckpointError: there is none, it has no file or too many, or holds what is neither file
+            nor folder.
     """
     with as_user(user):
         return _looked(source, user)
@@ -85,16 +89,24 @@ def look(source: Path, user: int | None = None) -> Source:
 def _looked(source: Path, user: int | None) -> Source:
     files: list[SourceFile] = []
     empty: list[str] = []
-    waiting = [(source, source.name)]
+    waiting, found = [(source, source.name)], 0
     try:
         while waiting:
             where, path = waiting.pop()
             _named(where, path)
             status = where.lstat()
             if stat.S_ISDIR(status.st_mode):
-                within = [(entry, f"{path}/{entry.name}") for entry in where.iterdir()]
-                waiting += within
-                if not within:
+                before = found
+                with os.scandir(where) as listing:
+                    for entry in listing:
+                        found += 1
+                        if found > ENTRIES_MAX:
+                            raise CheckpointError(
+                                f"{source}: holds more than {ENTRIES_MAX} files and folders; pack "
+                                "them into fewer"
+                            )
+                        waiting.append((where / entry.name, f"{path}/{entry.name}"))
+                if found == before:
                     empty.append(path)
             elif stat.S_ISREG(status.st_mode):
                 inode = (status.st_dev, status.st_ino)

@@ -272,6 +272,10 @@ class AgentCore:
                 turn.actions.append(StopWorkers(job, gang.epoch, gang.stop_saves, left_s))
             elif gang.phase == "scaling":
                 turn.actions.append(ScaleWorkers(job, gang.epoch, gang.placement))
+        for job in birth.running:
+            if job not in self._memory.gangs:
+                # The state is lost, or older than its workers: nobody else would ever end them.
+                turn.actions.append(StopWorkers(job, 0, False, 0.0))
         self._loans.resume(turn)
 
     def _say_births(

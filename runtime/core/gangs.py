@@ -215,8 +215,8 @@ class Gangs:
         gang.checkpointing = False
         gang.checkpointed_s = turn.now_s  # try again a full interval later, not at once
         self._touch(gang.job)
-        error = report.error[:_ERROR_MAX]
-        turn.say(CheckpointFailed(job=report.job, epoch=report.epoch, error=error))
+        failed = CheckpointFailed(job=report.job, epoch=report.epoch, error=_note(report.error))
+        turn.say(failed)
 
     def progressed(self, report: GangProgress, turn: Turn) -> None:
         gang = self._current(report.job, report.epoch)
@@ -294,7 +294,7 @@ class Gangs:
                 epoch=gang.epoch,
                 node=node,
                 gpus=list(gpus),
-                error=error[:_ERROR_MAX],
+                error=_note(error),
                 retriable=retriable,
                 step=gang.checkpoint_step,
             )
@@ -336,3 +336,8 @@ class Gangs:
 
     def _touch(self, job: str) -> None:
         self._memory.touch(f"gang/{job}")
+
+
+def _note(error: str) -> str:
+    """Give an error as an event can carry it: a job's file may have a name that is no Unicode."""
+    return error.encode(errors="backslashreplace").decode()[:_ERROR_MAX]

@@ -6,7 +6,6 @@ a run whose record says that it ended. It is killed, because nobody would ever a
 """
 
 import logging
-import shutil
 import signal
 import time
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from runtime.executors.options import ProcessOptions
 from runtime.executors.processes import Identity, workers_of
 from runtime.executors.resuming import was_lost_with_machine
 from runtime.executors.runs import Run
+from runtime.trees import remove_tree
 
 #: How often, and how far apart, processes that resist are killed again: for a second in all.
 #: They hold their GPU locks until they are gone.
@@ -92,7 +92,7 @@ def _of_job(
         if not runs and (path / CLOSED).exists():
             return []
         if shim is None and not (path / ORDER).exists():
-            shutil.rmtree(path, ignore_errors=True)  # the agent died while it made the folder
+            remove_tree(path)  # the agent died while it made the folder
             continue
         try:
             runs.append(Run.found(options, path, shim))

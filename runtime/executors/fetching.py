@@ -12,7 +12,7 @@ from runtime.executors.failures import Failure
 from runtime.executors.folder import COMMITTED, read_json
 from runtime.executors.local_checkpoints import epoch_of, run_folders
 from runtime.executors.options import ProcessOptions
-from runtime.executors.tenants import FETCHED, remove_fetched, user_of
+from runtime.executors.tenants import FETCHED, close_fetched, remove_fetched, user_of
 from runtime.executors.uploading import in_thread
 from runtime.jobcode.fetching import CodeRefused, CodeSource, fetch_code
 from schemas.commands import GangSpec
@@ -21,10 +21,12 @@ from schemas.commands import GangSpec
 class Fetch:
     """A fetch under way; `future` gives the checkpoint's path, or why there is none."""
 
-    def __init__(self, store: CheckpointStore, root: Path, job: str, step: int) -> None:
-        """Start it in a thread of its own."""
+    def __init__(
+        self, store: CheckpointStore, root: Path, job: str, step: int, *, closed: bool = False
+    ) -> None:
+        """Start it in a thread of its own, into a folder that is `closed` to other users or not."""
         self.cancel = threading.Event()
-        self.future = in_thread(lambda: fetched(store, root, job, step, self.cancel))
+        self.future = in_thread(lambda: fetched(store, root, job, step, self.cancel, closed=closed))
 
     @property
     def failure(self) -> Failure | None:
@@ -72,7 +74,15 @@ def epochs(folder: Path) -> list[int]:
     return sorted((int(p.name) for p in folder.iterdir() if p.name.isdecimal()), reverse=True)
 
 
-def fetched(store: CheckpointStore, root: Path, job: str, step: int, stop: threading.Event) -> Path:
+def fetched(
+    store: CheckpointStore,
+    root: Path,
+    job: str,
+    step: int,
+    stop: threading.Event,
+    *,
+    closed: bool = False,
+) -> Path:
     """Give the path of the job's checkpoint of this step, fetched if need be. Blocks.
 
     The store decides which one it is: the job may have run elsewhere meanwhile. If the store does
@@ -102,6 +112,8 @@ def fetched(store: CheckpointStore, root: Path, job: str, step: int, stop: threa
     if here is not None and here[0] == checkpoint.epoch:
         return here[1]
     remove_fetched(folder)
+    if closed:
+        close_fetched(folder)
     return store.fetch(checkpoint, folder / FETCHED, stop=stop)
 
 

@@ -307,7 +307,8 @@ class Gang:
         elif step == 0:
             self._launch(0, None)
         else:
-            self._fetch = Fetch(self._options.store, self._options.root, self.job, step)
+            options, closed = self._options, self._options.tenants is not None
+            self._fetch = Fetch(options.store, options.root, self.job, step, closed=closed)
             self.phase = "fetching"
 
     def _begin_anew(self, order: StartWorkers) -> None:

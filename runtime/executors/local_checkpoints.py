@@ -12,6 +12,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from runtime.checkpoints.source import ENTRIES_MAX
 from runtime.durable import sync_folder, write_json
 from runtime.executors.folder import (
     CHECKPOINTS,
@@ -24,6 +25,7 @@ from runtime.executors.folder import (
     read_json,
 )
 from runtime.identity import as_user
+from runtime.trees import entries_below
 from runtime.untrusted_files import open_regular_file
 
 
@@ -63,7 +65,8 @@ class CheckpointSync:
                 if wanted is None:
                     self._works = False
                     return
-            with contextlib.suppress(OSError):  # gone, or the disk is full: an older one stays
+            # Gone, the disk is full, or no name that a disk can have: an older one stays.
+            with contextlib.suppress(OSError, ValueError):
                 sync_checkpoint(*wanted)
 
 
@@ -75,7 +78,7 @@ def sync_checkpoint(run: Path, step: int, path: Path) -> None:
     """
     with as_user(owner_of(run)):
         files = _files(path)
-        for each in (path, *path.rglob("*")):
+        for each in (path, *_below(path)):
             if each.is_dir():
                 sync_folder(each)
             elif each.is_file():  # what is neither has no bytes to lose, and a pipe would block
@@ -145,10 +148,11 @@ def newest_synced(job: Path) -> SyncedCheckpoint | None:
 
 def has_unstored_result(run: Path) -> bool:
     """Whether all workers of a run exited with 0, and its newest checkpoint is not stored."""
-    record, synced = read_json(run / EXIT), synced_of(run)
-    if record is None or record.get("failed") is not None or synced is None:
+    record, kept = read_json(run / EXIT), read_json(run / KEPT)
+    if record is None or record.get("failed") is not None or kept is None:
         return False
-    return synced.step > int((read_json(run / COMMITTED) or {"step": -1})["step"])
+    stored = int((read_json(run / COMMITTED) or {"step": -1})["step"])
+    return kept["step"] > stored and synced_of(run) is not None
 
 
 def run_folders(job: Path) -> list[Path]:
@@ -191,8 +195,13 @@ def _sync_file(path: Path) -> None:
 def _files(path: Path) -> list[list[str | int]]:
     """List names, sizes and times of change: a job may have begun to overwrite a file."""
     found: list[list[str | int]] = []
-    for each in sorted((path, *path.rglob("*"))):
+    for each in sorted((path, *_below(path))):
         if each.is_file():
             status = each.stat()
             found.append([str(each.relative_to(path)), status.st_size, status.st_mtime_ns])
     return found
+
+
+def _below(path: Path) -> list[Path]:
+    found = entries_below(path, ENTRIES_MAX) if path.is_dir() else ()
+    return [Path(entry.path) for entry in found]

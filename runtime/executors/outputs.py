@@ -167,8 +167,8 @@ def find(base: Path, patterns: Sequence[str], bytes_max: int, user: int | None =
     found, wanted = Found(), [tuple(pattern.rstrip("/").split("/")) for pattern in patterns]
     matched: set[tuple[str, ...]] = set()
     with as_user(user):
-        for parts, entry in _walk(base, found):
-            hits = [one for one in wanted if _names(one, parts)]
+        for parts, entry, places in _walk(base, wanted, found):
+            hits = [one for one, at in zip(wanted, places, strict=True) if at >> len(one)]
             matched.update(hits)
             if not hits or entry.is_dir(follow_symlinks=False):
                 continue
@@ -195,11 +195,15 @@ def find(base: Path, patterns: Sequence[str], bytes_max: int, user: int | None =
     return found
 
 
-def _walk(base: Path, found: Found) -> Iterator[tuple[tuple[str, ...], "os.DirEntry[str]"]]:
-    waiting: list[tuple[str, ...]] = [()]
+def _walk(
+    base: Path, wanted: Sequence[tuple[str, ...]], found: Found
+) -> Iterator[tuple[tuple[str, ...], "os.DirEntry[str]", list[int]]]:
+    """Give what is in a folder, and where in each pattern its path has come to (see `_after`)."""
+    # A folder's places are worked out once, however much is in it.
+    waiting: list[tuple[tuple[str, ...], list[int]]] = [((), [_beyond(one, 1) for one in wanted])]
     looked_at = 0
     while waiting:
-        above = waiting.pop()
+        above, come_to = waiting.pop()
         entries: list[os.DirEntry[str]] = []
         with contextlib.suppress(OSError), os.scandir(base.joinpath(*above)) as listing:
             for entry in listing:
@@ -210,16 +214,30 @@ def _walk(base: Path, found: Found) -> Iterator[tuple[tuple[str, ...], "os.DirEn
                 entries.append(entry)
         for entry in sorted(entries, key=lambda one: one.name):
             parts = (*above, entry.name)
+            places = [_after(one, at, entry.name) for one, at in zip(wanted, come_to, strict=True)]
             if entry.is_dir(follow_symlinks=False) and len(parts) < 64:
-                waiting.append(parts)
-            yield parts, entry
+                waiting.append((parts, places))
+            yield parts, entry, places
 
 
-def _names(pattern: tuple[str, ...], parts: tuple[str, ...]) -> bool:
-    """Whether a pattern names this path, or a folder above it."""
-    if not pattern:
-        return True
-    if pattern[0] == "**":
-        return any(_names(pattern[1:], parts[n:]) for n in range(len(parts) + 1))
-    fits = bool(parts) and fnmatch.fnmatchcase(parts[0], pattern[0])
-    return fits and _names(pattern[1:], parts[1:])
+def _after(pattern: tuple[str, ...], places: int, name: str) -> int:
+    """Give where in a pattern a path may have come to with one more name, a bit for each place.
+
+    The bit after the last part says that the pattern names the path, or a folder above it. To try
+    one place after the other would take for ever where there are several `**`.
+    """
+    if places >> len(pattern):
+        return places
+    found = 0
+    for n, one in enumerate(pattern):
+        if places >> n & 1:
+            found |= (one == "**") << n | fnmatch.fnmatchcase(name, one) << (n + 1)
+    return _beyond(pattern, found)
+
+
+def _beyond(pattern: tuple[str, ...], places: int) -> int:
+    """Add the places after each `**`, which may stand for no folder."""
+    for n, one in enumerate(pattern):
+        if one == "**":
+            places |= (places >> n & 1) << (n + 1)
+    return places

@@ -7,7 +7,6 @@ with it. What goes on is in the run folders, so that the next agent goes on with
 import contextlib
 import logging
 import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -34,6 +33,7 @@ from runtime.executors.options import ProcessOptions
 from runtime.executors.tenants import FETCHED, allow_traversal
 from runtime.executors.uploading import in_thread
 from runtime.jobcode.fetching import CODE
+from runtime.trees import remove_tree
 
 _log = logging.getLogger(__name__)
 #: How often gangs that are starting or stopping are polled, and running ones.
@@ -277,4 +277,4 @@ def _claim(options: ProcessOptions) -> int:
 
 def _empty(trash: Path) -> None:
     for path in trash.iterdir():
-        shutil.rmtree(path, ignore_errors=True)
+        remove_tree(path)

@@ -8,7 +8,8 @@ import functools
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -16,11 +17,11 @@ from pathlib import Path
 _PROC = Path("/proc")
 #: Fields of /proc/PID/stat after the command's closing parenthesis, counted from 0.
 _STATE, _STARTED, _MEMORY, _ENVIRON_BEGINS, _ENVIRON_ENDS = 0, 19, 20, 47, 48
-#: How often, and how far apart, a process in execve is read again: for a second in all.
-_LOOKS, _LOOK_S = 1000, 0.001
+#: How often, and how far apart, processes in execve are read again: for a second in all.
+_LOOKS, _LOOK_S = 200, 0.005
 #: A process without an environment at this many reads in a row has none. One read does not tell:
 #: while Linux sets up a program in memory, its environment is empty.
-_NONE = 50
+_NONE = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,34 +94,40 @@ def catches(pid: int, number: int) -> bool:
     return False
 
 
-def _environment(pid: int) -> list[bytes]:
-    """Give the initial environment of a process, as `NAME=value`.
+def _environments(pids: Iterable[int]) -> Iterator[tuple[int, list[bytes]]]:
+    """Give the initial environment of processes, as `NAME=value`; none of one that has none.
 
-    During execve Linux shows none for a moment.
-
-    Raises:
-        OSError: it is gone, or another user's.
+    Left out is who is gone, or another user's. During execve Linux shows none for a moment: that is
+    waited for together, as there may be many who have none.
     """
-    none = 0
-    for _ in range(_LOOKS):
-        environ = (_PROC / str(pid) / "environ").read_bytes()
-        if environ:
-            return environ.split(b"\0")
-        fields = _stat(pid)
-        none = none + 1 if b"0" != fields[_ENVIRON_BEGINS] == fields[_ENVIRON_ENDS] else 0
-        if none == _NONE or fields[_MEMORY] == b"0":  # the latter: the kernel's own, or a zombie
-            break
+    waiting, none = list(pids), Counter[int]()
+    for look in range(_LOOKS):
+        left = []
+        for pid in waiting:
+            try:
+                environ = (_PROC / str(pid) / "environ").read_bytes()
+                fields = [] if environ else _stat(pid)
+            except OSError:
+                continue
+            if environ:
+                yield pid, environ.split(b"\0")
+                continue
+            is_none = b"0" != fields[_ENVIRON_BEGINS] == fields[_ENVIRON_ENDS]
+            none[pid] = none[pid] + 1 if is_none else 0
+            # Without memory it is the kernel's own, or a zombie.
+            if none[pid] == _NONE or fields[_MEMORY] == b"0" or look == _LOOKS - 1:
+                yield pid, []
+            else:
+                left.append(pid)
+        if not left:
+            return
+        waiting = left
         time.sleep(_LOOK_S)
-    return []
 
 
 def has_in_environment(pid: int, *words: bytes) -> bool:
     """Whether the process started with all of these in its environment, as `NAME=value`."""
-    try:
-        environ = _environment(pid)
-    except OSError:
-        return False
-    return all(word in environ for word in words)
+    return any(all(word in environ for word in words) for _, environ in _environments([pid]))
 
 
 def children(pid: int) -> list[int]:
@@ -164,19 +171,14 @@ def workers_of(agent: str, root: Path | None = None) -> Iterator[Worker]:
     """
     wanted = b"TIDEGATE_AGENT=" + agent.encode()
     below = None if root is None else os.fsencode(root.resolve()) + b"/"
-    for folder in _PROC.iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            environ = _environment(int(folder.name))
-        except OSError:
-            continue  # gone, or another user's
+    pids = [int(folder.name) for folder in _PROC.iterdir() if folder.name.isdigit()]
+    for pid, environ in _environments(pids):
         if wanted not in environ:
             continue
         said = dict(part.split(b"=", 1) for part in environ if b"=" in part)
         if below and not os.path.realpath(said.get(b"TIDEGATE_PROGRESS", b"")).startswith(below):
             continue
-        found = identity(int(folder.name))
+        found = identity(pid)
         if found is not None:
             job, epoch = said.get(b"TIDEGATE_JOB", b""), said.get(b"TIDEGATE_EPOCH", b"")
             yield Worker(found, job.decode(errors="replace"), epoch.decode(errors="replace"))

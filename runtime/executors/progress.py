@@ -21,7 +21,7 @@ from schemas.values import MAX_METRICS, METRIC_LIMIT, METRIC_NAME
 _LINE_MAX = 64 * 1024
 #: The most that is read at once, in much less than a second; the rest is read later.
 _READ_MAX = 64 * 1024
-#: Of the unread progress of an ended job, at most this much is read: the end of it.
+#: Of what is unread, at most this much is read: the end of it.
 _LAST_MAX = 1024**3
 _STEP_MAX = 2**53
 _RATE_MAX = 1e12
@@ -62,6 +62,15 @@ class AnnouncedCheckpoint:
     path: Path
     #: How long training paused for it, if the job reports that.
     pause_s: float | None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether its path leads to something, as far as we may see; no name makes this fail."""
+        try:
+            self.path.stat()
+        except (OSError, ValueError):  # also a name that is too long, or that no disk can have
+            return False
+        return True
 
 
 class ProgressFile:
@@ -129,11 +138,15 @@ class ProgressFile:
                     self._end = os.fstat(file.fileno()).st_size
             except OSError:
                 self._end = 0
-            if self._end - self._offset > _LAST_MAX:
-                self.faults["unread"] += 1
-                self._offset, self._rest, self._skipping = self._end - _LAST_MAX, b"", True
+            self._skip_to_last(self._end)
             self._count_left(self._end)
         return not self.behind
+
+    def _skip_to_last(self, size: int) -> None:
+        """Leave out what no reader could catch up with: a file may have holes of any size."""
+        if size - self._offset > _LAST_MAX:
+            self.faults["unread"] += 1
+            self._offset, self._rest, self._skipping = size - _LAST_MAX, b"", True
 
     def _count_left(self, size: int) -> None:
         self.pieces_left = math.ceil(abs(size - self._offset) / _READ_MAX)
@@ -142,14 +155,13 @@ class ProgressFile:
         """The rate as the job reports it, else by its steps; None while neither is known.
 
         A job ends after a number of steps, so a reported step time counts first: a step may have
-        another number of samples than declared.
+        another number of samples than declared. Never more than a report can carry.
         """
-        if self._step_s is not None:
-            return samples_per_step / self._step_s
-        if self._rate is not None:
+        taken_s = self._step_s
+        if taken_s is None and self._rate is not None:
             return self._rate
-        interval_s = self.step_interval_s
-        return None if interval_s is None else samples_per_step / interval_s
+        taken_s = taken_s or self.step_interval_s
+        return None if taken_s is None else min(samples_per_step / taken_s, _RATE_MAX)
 
     def pace(self, samples_per_step: float) -> Pace:
         """Give means of what was reported of steps since the last call.
@@ -187,6 +199,7 @@ class ProgressFile:
                 self._offset, self._rest, self._skipping = 0, b"", False
             if self._beginning is None or size < self._beginning:
                 self._beginning = size
+            self._skip_to_last(size)
             if size == self._offset:
                 self.pieces_left = 0
                 return []

@@ -5,7 +5,6 @@ Its folder holds all that a restarted agent needs to take it over.
 
 import contextlib
 import os
-import shutil
 import signal
 import sys
 import zlib
@@ -53,6 +52,7 @@ from runtime.executors.processes import (
 )
 from runtime.executors.records import Order, ResizeRequest, ResizeStatus, from_json, to_json
 from runtime.executors.tenants import give_run_to_user, user_of
+from runtime.trees import remove_tree
 from runtime.untrusted_files import NULL, fits
 from schemas.programs import Program
 
@@ -111,7 +111,7 @@ class Run:
             OSError: the disk or the kernel do not take it.
         """
         if self.folder.exists():
-            shutil.rmtree(self.folder)  # of an attempt whose supervisor was never started
+            remove_tree(self.folder)  # of an attempt whose supervisor was never started
         self.checkpoints.mkdir(parents=True)
         if code is None:
             (self.folder / WORK).mkdir()
@@ -125,7 +125,7 @@ class Run:
         shared = shared_environment(environment, self._options.pass_env, self._user)
         write_json(self.folder / ORDER, {**to_json(self.order), "launch": self._plan(environment)})
         log = os.open(
-            self.folder / SHIM_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+            self.folder / SHIM_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
         )
         try:
             pid = os.posix_spawn(
@@ -345,10 +345,14 @@ class Run:
         return {"workers": workers, "port": port, "lock_wait_s": self._options.lock_wait_s}
 
     def kill(self) -> None:
-        """Kill every process of it, the supervisor first."""
+        """Kill every process of it, the supervisor first; also who hides whose it is."""
+        alive = self._shim is not None and self._shim.alive()
+        left = [identity(pid) for pid in self.pids()] if alive else []
         if self._shim is not None:
             self._shim.send(signal.SIGKILL)
         self._end_cgroup()
+        for one in filter(None, left):
+            one.send(signal.SIGKILL)
         end_workers(self._options, self.order.job, self.order.epoch)
 
     def close(self) -> None:

@@ -5,7 +5,6 @@ agent keeps its folder, because its files are there.
 """
 
 import os
-import shutil
 import stat
 import threading
 from collections.abc import Iterable
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from runtime.durable import write_json
 from runtime.executors.folder import read_json
+from runtime.trees import entries_below, remove_tree
 
 #: Checkpoints fetched from the store, in the folder of a job.
 FETCHED = "fetched"
@@ -96,9 +96,9 @@ def give(path: Path, uid: int) -> None:
     """
     if path.lstat().st_uid == uid:
         return
-    for folder, folders, files in os.walk(path, topdown=False):
-        for name in (*folders, *files):
-            os.lchown(Path(folder, name), uid, uid)
+    # What is in a folder first: that user may move all that is in a folder of its own.
+    for entry in reversed([*entries_below(path)] if path.is_dir() else []):
+        os.lchown(entry.path, uid, uid)
     os.lchown(path, uid, uid)
 
 
@@ -117,11 +117,30 @@ def give_run_to_user(run: Path, own: Iterable[Path], uid: int) -> None:
     if fetched.is_dir():
         allow_traversal(fetched)
         for path in fetched.iterdir():
+            if path.lstat().st_uid != uid:
+                path.chmod(0o700)
             give(path, uid)
 
 
+def close_fetched(job: Path) -> None:
+    """Make the folder into which checkpoints are fetched, for the agent alone until one is given.
+
+    Raises:
+        OSError: the disk does not take it.
+    """
+    fetched = job / FETCHED
+    fetched.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fetched.chmod(0o700)
+
+
 def remove_fetched(job: Path) -> None:
-    """Remove fetched checkpoints that were given to a job's user, who may have put links there."""
+    """Remove fetched checkpoints that were given to a job's user, who may have put links there.
+
+    Raises:
+        OSError: that cannot be done.
+    """
     fetched = job / FETCHED
     if fetched.is_dir() and any(one.lstat().st_uid != os.geteuid() for one in fetched.iterdir()):
-        shutil.rmtree(fetched)
+        remove_tree(fetched)
+        if fetched.exists():
+            raise OSError(f"{fetched}: cannot be removed; see why, and remove it")

@@ -6,7 +6,6 @@ Uploads and downloads run in their own threads; the executor polls them.
 import contextlib
 import logging
 import math
-import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -27,6 +26,7 @@ from runtime.executors.local_checkpoints import (
 from runtime.executors.options import ExecutorOptions
 from runtime.executors.progress import AnnouncedCheckpoint
 from runtime.identity import as_user
+from runtime.trees import remove_tree
 
 _MIB = 1024 * 1024
 #: The longest wait between two tries of an upload.
@@ -134,7 +134,7 @@ class CheckpointUploader:
 
     def newest_here(self) -> tuple[int, Path] | None:
         """Give step and path of the newest checkpoint on the local disk, uploaded or not."""
-        if self.newest is None or not self.newest.announced.path.exists():
+        if self.newest is None or not self.newest.announced.is_there:
             return None
         return self.newest.step, self.newest.announced.path
 
@@ -227,7 +227,7 @@ class CheckpointUploader:
             return Uploaded(
                 upload.checkpoint, stored.uri, math.ceil(stored.size_bytes / _MIB), cost_s
             )
-        if now_s < self._until_s and upload.checkpoint.announced.path.exists():
+        if now_s < self._until_s and upload.checkpoint.announced.is_there:
             self._waiting = self._waiting or upload.checkpoint
             _log.warning(
                 "job %s: its last checkpoint, of step %d, was not uploaded, next try in %g s: %s",
@@ -281,8 +281,5 @@ class CheckpointUploader:
 
 def _remove(users: Mapping[Path, int | None]) -> None:
     for path, user in users.items():
-        with as_user(user), contextlib.suppress(OSError):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+        with as_user(user), contextlib.suppress(ValueError):  # no name that a disk can have
+            remove_tree(path)

@@ -154,7 +154,8 @@ class WorkerGroup:
                 "make it here, or name another"
             ) from None
         self._secrets = {name: secret(Path(file)) for name, file in plan["secrets"].items()}
-        logs.mkdir(exist_ok=True)
+        # Others may go through the run's folder: what workers say is for the agent alone.
+        logs.mkdir(mode=0o700, exist_ok=True)
         self.members: list[WorkerProcess] = []
         for worker in plan["workers"]:
             self.add(worker)

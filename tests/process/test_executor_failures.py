@@ -1,8 +1,10 @@
 """What goes wrong with real workers is named, and says whether another try makes sense."""
 
+import contextlib
 import os
 import re
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -11,7 +13,9 @@ import pytest
 from runtime.core import CheckpointDone, GangCompleted, GangFailed, GangStarted
 from runtime.executors.failures import failure
 from runtime.executors.locks import Locked, lock_path, take
+from runtime.executors.processes import descendants, identity, workers_of
 from schemas.programs import Program
+from tests.patience import wait_until
 from tests.workers import NODE, TRAINER, Bench, bench, python, shell
 
 ONE_FAILS = "[ $RANK = 1 ] || sleep 1000; sleep 0.5; echo cannot read shard 7; exit 3"
@@ -92,6 +96,45 @@ def test_children_of_killed_workers_are_ended_too(jig: Bench) -> None:
     jig.hurt(signal.SIGKILL)
     jig.hears(GangFailed)
     assert jig.pids() == set()
+
+
+def test_a_gang_that_is_killed_leaves_nobody_who_hides_whose_it_is(tmp_path: Path) -> None:
+    hides = f"{tmp_path}/hides"
+    say = f"""(env -i setsid sh -c 'echo $$ > {hides}; exec sleep 1000' &)
+    until [ -s {hides} ]; do sleep 0.05; done; echo '{{"step": 4}}' >> $TIDEGATE_PROGRESS
+    exec sleep 1000"""
+    # Where there can be no cgroup, nothing else would find it.
+    with bench(tmp_path, stuck_after_s=0.3, end_stuck=True, cgroup=tmp_path / "none") as jig:
+        jig.start(shell(say))
+        jig.fails("stuck")
+        pid = int(Path(hides).read_text())
+        try:
+            wait_until(lambda: identity(pid) is None)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_processes_without_an_environment_are_waited_for_together() -> None:
+    script = "for i in $(seq 100); do env -i sleep 1000 & done; echo up; wait"
+    with subprocess.Popen(
+        ["bash", "-c", script], stdout=subprocess.PIPE, process_group=0
+    ) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == b"up\n"
+            wait_until(
+                lambda: all(
+                    Path(f"/proc/{pid}/comm").read_text() == "sleep\n"
+                    for pid in descendants(process.pid)
+                )
+            )
+            begun_s = time.monotonic() - time.process_time()
+            list(workers_of("nobody"))
+            waited_s = time.monotonic() - time.process_time() - begun_s
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert waited_s < 2.0, "not 50 ms for each"
 
 
 def test_a_gpu_in_strange_hands_is_refused_and_the_holder_named(jig: Bench) -> None:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from runtime.core import GangCompleted, GangStarted
 from runtime.executors.progress import ProgressFile
+from schemas.events import JobProgressed
+from tests.builders import progressed
 from tests.patience import wait_until
 from tests.workers import bench, shell
 
@@ -57,6 +59,21 @@ def test_of_an_endless_rest_the_last_part_is_read(tmp_path: Path) -> None:
     assert file.pieces_left < 20_000
 
 
+def test_of_an_endless_rest_the_last_part_is_read_while_the_job_runs_too(tmp_path: Path) -> None:
+    file = _follow(tmp_path, b'{"step": 1}\n')
+    with (tmp_path / "progress.jsonl").open("r+b") as more:
+        more.truncate(2**40)
+        more.seek(0, 2)
+        more.write(b'\n{"step": 2}\n')
+    readings = 1
+    file.read(2.0)
+    while file.behind:
+        file.read(2.0)
+        readings += 1
+    assert readings < 20_000
+    assert (file.step, file.faults["unread"]) == (2, 1)
+
+
 def test_a_flood_of_words_keeps_nobody_waiting_and_the_last_of_them_counts(tmp_path: Path) -> None:
     with bench(tmp_path) as jig:
         jig.start(shell(FLOOD), total_steps=9)
@@ -74,3 +91,21 @@ def test_a_flood_of_words_keeps_nobody_waiting_and_the_last_of_them_counts(tmp_p
             looks += 1
         assert looks > 20, "piece by piece"
     assert [said.step for said in jig.all(GangStarted)] == [9]
+
+
+def test_a_rate_that_nobody_has_is_one_that_can_be_reported(tmp_path: Path) -> None:
+    def say(text: bytes) -> None:
+        with (tmp_path / "progress.jsonl").open("ab") as more:
+            more.write(text)
+
+    file = _follow(tmp_path, b'{"step": 1}\n')
+    say(b'{"step": 2}\n')
+    file.read(2.0)
+    say(b'{"step": 9007199254740992}\n')
+    file.read(2.1)
+    by_steps = file.samples_per_s(1e9)
+    say(b'{"step_s": 1e-7}\n')
+    file.read(3.0)
+    file.pace(1e9)
+    for rate in (by_steps, file.samples_per_s(1e9)):
+        JobProgressed.model_validate({**progressed(1).model_dump(), "samples_per_s": rate})

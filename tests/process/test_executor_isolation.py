@@ -12,7 +12,9 @@ import pytest
 
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.source import look
+from runtime.checkpoints.store import CheckpointStore
 from runtime.core import CheckpointDone, GangCompleted, GangFailed, GangStarted, StartWorkers
+from runtime.executors.fetching import fetched
 from runtime.executors.folder import WORK
 from runtime.executors.tenants import Tenants, give
 from runtime.executors.uploading import _remove
@@ -20,7 +22,7 @@ from runtime.identity import as_user
 from schemas.programs import Program
 from tests.driven import spec
 from tests.patience import wait_until
-from tests.workers import Bench, bench, placed
+from tests.workers import Bench, abyss, bench, deepen, placed
 
 FIRST = 1_900_000_000
 
@@ -115,6 +117,52 @@ def test_checkpoints_are_stored_and_fetched_for_their_tenant(site: Bench) -> Non
     start(site, "red", sh("cat $TIDEGATE_RESUME; echo more >> $TIDEGATE_RESUME"), epoch=2, step=7)
     site.hears(GangCompleted, 2)
     assert output(site, epoch=2).strip() == "7"
+
+
+@need_root
+def test_logs_and_fetched_checkpoints_are_for_their_tenant_alone(site: Bench) -> None:
+    before = os.umask(0o022)  # an agent that no unit of ours started
+    try:
+        (site.root / "c").write_text("weights")
+        site.store.commit("other", 1, 7, site.root / "c", 1.0)
+        (site.root / "store").chmod(0o700)
+        said = "cat $TIDEGATE_RESUME; echo hush; sleep 1000"
+        start(site, "blue", sh(said), job="other", epoch=2, step=7)
+        site.hears(GangStarted)
+        other = site.run(2, "other")
+        wait_until(lambda: "hush" in output(site, "other", 2))
+        assert output(site, "other", 2) == "weightshush\n"
+        paths = f"{other}/logs/rank-0.log {other}/shim.log {other.parent}/fetched/1-7/c"
+        # As a stranger comes to know the path: from the command line of the other's supervisor.
+        start(site, "red", sh(f"for file in {paths}; do cat $file && echo READ; done; exit 0"))
+        site.hears(GangCompleted)
+        assert output(site).count("Permission denied") == 3, output(site)
+    finally:
+        os.umask(before)
+
+
+@need_root
+def test_a_fetched_checkpoint_is_closed_from_the_begin(place: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        (place / "c").write_text("weights")
+        store = CheckpointStore(f"file://{place}/store")
+        store.commit("j", 1, 7, place / "c", 1.0)
+        fetched(store, place, "j", 7, threading.Event(), closed=True)
+        assert stat.S_IMODE((place / "runs" / "j" / "fetched").stat().st_mode) == 0o700
+    finally:
+        os.umask(before)
+
+
+@need_root
+def test_a_checkpoint_of_any_depth_is_given_to_its_tenant() -> None:
+    with abyss() as place, bench(place, tenants=Tenants(place / "agent", FIRST)) as site:
+        (place / "c").mkdir()
+        deepen(place / "c", 1200)
+        site.store.commit("j", 1, 7, place / "c", 1.0)
+        start(site, "red", sh("find $TIDEGATE_RESUME -user $(id -u) -name end"), epoch=2, step=7)
+        site.hears(GangCompleted)
+        assert output(site, epoch=2).strip().endswith("/d/end")
 
 
 @need_root

@@ -87,6 +87,26 @@ class Away(CheckpointStore):
         super().keep_output(*what)
 
 
+def test_a_pattern_names_what_it_says_however_many_folders_it_leaves_open(tmp_path: Path) -> None:
+    deep = tmp_path.joinpath(*"a" * 40)
+    deep.mkdir(parents=True)
+    for path in ("x", "a/x", "a/a/a/y"):
+        (tmp_path / path).touch()
+    many = "/".join(["**"] * 20)
+    for pattern, files in {
+        f"{many}/y": ["a/a/a/y"],
+        f"{many}/a/**/a/{many}/x": [],
+        "**/x": ["a/x", "x"],
+        "**/a/x": ["a/x"],
+        "a/**/a/y": ["a/a/a/y"],
+        "a/*": ["a/a/a/y", "a/x"],
+        "*/x": ["a/x"],
+        "a/a/**": ["a/a/a/y"],
+        "**": ["a/a/a/y", "a/x", "x"],
+    }.items():
+        assert sorted(outputs.find(tmp_path, [pattern], 1).files) == files, pattern
+
+
 def test_a_job_is_complete_once_the_store_has_its_outputs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

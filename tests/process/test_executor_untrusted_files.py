@@ -2,18 +2,25 @@
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from runtime.core import GangStarted
+from runtime.checkpoints.store import CheckpointStore
+from runtime.core import CheckpointDone, GangCompleted, GangStarted
 from runtime.durable import write_json
 from runtime.executors.folder import read_json
-from runtime.executors.progress import ProgressFile
+from runtime.executors.options import ExecutorOptions
+from runtime.executors.progress import AnnouncedCheckpoint, ProgressFile
+from runtime.executors.uploading import CheckpointUploader, LocalCheckpoint, UploadFailed
+from runtime.trees import entries_below, remove_tree
 from runtime.untrusted_files import RECORD_MAX_BYTES, fits, open_regular_file, read_tail
-from tests.workers import IDLE, Bench
+from tests.patience import wait_until
+from tests.workers import IDLE, Bench, abyss, bench, deepen, shell
 
 
 def _text(said: str) -> Callable[[Path], object]:
@@ -77,6 +84,28 @@ def test_a_job_that_swaps_a_file_of_its_run_stops_no_agent(jig: Bench, name: str
         assert what
 
 
+@pytest.mark.parametrize("name", ["x" * 300, "\ud800", "file/below"])
+def test_a_checkpoint_whose_name_leads_nowhere_is_not_there(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    store = CheckpointStore(f"file://{tmp_path}/store")
+    uploader = CheckpointUploader(ExecutorOptions(root=tmp_path, store=store, agent="a"), "j", 0)
+    announced = AnnouncedCheckpoint(2, tmp_path / name, None)
+    uploader.add(LocalCheckpoint(tmp_path, 1, announced, 1.0))
+    uploader.retry_until(100.0)
+    found: list[object] = []
+
+    def looked() -> bool:
+        if (result := uploader.advance(6.0)) is not None:
+            found.append(result)
+        return bool(found)
+
+    wait_until(looked)
+    assert isinstance(found[0], UploadFailed), "another time it is not there, too"
+    assert uploader.newest_here() is None
+    assert uploader.newest_is_durable
+    assert not uploader.busy
+
+
 def test_what_is_no_plain_file_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "shim.json"
     for what, swap in HOSTILE.items():
@@ -115,3 +144,97 @@ def test_the_record_of_a_supervisor_that_an_earlier_release_began_is_read(tmp_pa
     said |= {"oom_kills": 0, "workers": []}
     write_json(tmp_path / "exit.json", {**said, "notes": []})
     assert read_json(tmp_path / "exit.json") == {**said, "notes": []}
+
+
+def test_a_job_that_fills_its_checkpoint_with_folders_without_end_stops_no_agent() -> None:
+    with abyss() as place, bench(place) as jig:
+        said = '{"step": 1, "checkpoint": "one"}'
+        jig.start(
+            shell(f"""
+            mkdir $TIDEGATE_CHECKPOINT_DIR/one; echo 1 > $TIDEGATE_CHECKPOINT_DIR/one/file
+            echo '{said}' >> $TIDEGATE_PROGRESS
+            until [ -e $TIDEGATE_CHECKPOINT_DIR/../go ]; do sleep 0.05; done""")
+        )
+        jig.hears(CheckpointDone)
+        wait_until((jig.run() / "kept.json").exists)
+        jig.look()
+        deepen(jig.run() / "checkpoints" / "one", 1500)
+        (jig.run() / "committed.json").unlink()  # so that it looks like a result that is not stored
+        (jig.run() / "go").touch()
+        jig.hears(GangCompleted)
+        jig.look()
+        jig.again()
+        for epoch in (2, 3):
+            jig.start(shell("true"), job="k", epoch=epoch)
+            jig.hears(GangCompleted, epoch)
+
+
+def test_a_run_of_folders_without_end_does_not_keep_others_from_being_removed() -> None:
+    with abyss() as place, bench(place) as jig:
+        for name in ("0", "1"):
+            trash = jig.options.root / "trash" / name
+            trash.mkdir(parents=True)
+            deepen(trash, 1500)
+        jig.again()
+        wait_until(lambda: list((jig.options.root / "trash").iterdir()) == [])
+
+
+def test_a_folder_of_any_depth_is_removed_and_no_link_is_followed() -> None:
+    with abyss() as tmp_path:
+        other, top = tmp_path / "other", tmp_path / "top"
+        other.mkdir()
+        (other / "file").write_text("of another")
+        (top / "wide").mkdir(parents=True)
+        for number in range(100):
+            (top / "wide" / f"{number}").mkdir()
+            (top / "wide" / f"{number}" / "file").touch()
+        deepen(top, 3000)
+        (top / "link").symlink_to(other)
+        (top / "wide" / "link").symlink_to(other / "file")
+        os.mkfifo(top / "pipe")
+        Path(os.fsdecode(os.fsencode(top) + b"/\xff")).touch()
+        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        remove_tree(top)
+        assert not top.exists()
+        assert (other / "file").read_text() == "of another"
+        assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+        (tmp_path / "link").symlink_to(other)
+        remove_tree(tmp_path / "link")
+        remove_tree(tmp_path / "is-not-there")
+        assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+def test_what_a_job_closed_to_itself_is_removed_too(tmp_path: Path) -> None:
+    inner = tmp_path / "top" / "closed" / "more"
+    inner.mkdir(parents=True)
+    (inner / "file").touch()
+    for folder in (inner, inner.parent, inner.parent.parent):
+        folder.chmod(0)
+    code = "from pathlib import Path; from runtime.trees import remove_tree; import os, sys\n"
+    if os.geteuid() == 0:
+        for path in (inner / "file", inner, inner.parent, inner.parent.parent, tmp_path):
+            os.chown(path, 1_900_000_000, -1)
+        code += "os.setuid(1_900_000_000)\n"
+    code += "os.chdir(sys.argv[1]); remove_tree(Path('top'))"
+    folders = [tmp_path, *tmp_path.parents[:2]]
+    modes = [folder.stat().st_mode for folder in folders]
+    for folder in folders:
+        folder.chmod(0o755)
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    for folder, mode in zip(folders, modes, strict=True):
+        folder.chmod(mode)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_entries_are_listed_to_any_depth_each_folder_first_and_so_many_at_most() -> None:
+    with abyss() as tmp_path:
+        deepen(tmp_path, 700)
+        (tmp_path / "link").symlink_to(tmp_path)
+        found = [entry.path for entry in entries_below(tmp_path)]
+        assert len(found) == 702
+        assert all(
+            str(Path(path).parent) in {str(tmp_path), *found[:n]} for n, path in enumerate(found)
+        )
+        assert len(list(entries_below(tmp_path, 702))) == 702
+        with pytest.raises(OSError, match="more than 701 files"):
+            list(entries_below(tmp_path, 701))

@@ -227,6 +227,15 @@ def test_held_file_that_makes_no_sense_is_named(tmp_path: Path, text: str) -> No
         list(load(tmp_path))
 
 
+def test_an_exit_that_a_job_made_up_is_named_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "exits").mkdir()
+    for said in ("² n1", "", "-1 n1", "9" * 400 + " n1", "\x00"):
+        (tmp_path / "exits" / "0").write_text(said)
+        words, can_be_run = Run(tmp_path).failures()
+        assert words.startswith("worker 0 on"), said
+        assert can_be_run
+
+
 def test_fence_is_taken_once(tmp_path: Path) -> None:
     closed, taken = Run(tmp_path / "1"), Run(tmp_path / "2")
     assert closed.close()

@@ -61,6 +61,18 @@ def test_a_name_that_json_cannot_hold_is_refused(source: Path) -> None:
     str(caught.value).encode()
 
 
+def test_a_checkpoint_of_too_many_files_and_folders_is_refused(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runtime.checkpoints.source.ENTRIES_MAX", 4)
+    for number in range(3):
+        (source / f"more-{number}").mkdir()
+    assert len(look(source).empty_folders) == 3
+    (source / "one-more").touch()
+    with pytest.raises(CheckpointError, match="more than 4 files and folders; pack them"):
+        look(source)
+
+
 def test_a_path_without_a_name_is_refused(source: Path) -> None:
     for path in (Path("/"), source / ".."):
         with pytest.raises(CheckpointError, match="own path"):

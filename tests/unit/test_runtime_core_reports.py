@@ -1,6 +1,7 @@
 """The agent core: reports, leases and births in, events and actions out."""
 
 import json
+import os
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from runtime.core import (
     AgentCore,
     Birth,
     CheckpointDone,
+    CheckpointLost,
     GangCompleted,
     GangFailed,
     GangProgress,
@@ -27,6 +29,7 @@ from schemas.commands import (
     StopGang,
 )
 from schemas.events import (
+    CheckpointFailed,
     JobProgressed,
     NodeBorn,
     NodeDied,
@@ -79,6 +82,14 @@ def test_failure_rolls_back_to_the_checkpoint() -> None:
     assert events(core.handle(GangFailed("j", 1, "ECC"), NOW_S)) == [
         WorkerFailed(job="j", epoch=1, node="n1", gpus=[0, 1], error="ECC", step=50)
     ]
+
+
+def test_an_error_that_names_a_file_by_bytes_that_are_no_text_is_reported() -> None:
+    core, name = running(), os.fsdecode(b"step-\xff")
+    (lost,) = events(core.handle(CheckpointLost("j", 1, f"{name}: is no file"), NOW_S))
+    assert lost == CheckpointFailed(job="j", epoch=1, error=r"step-\udcff: is no file")
+    (failed,) = events(core.handle(GangFailed("j", 1, name + "x" * 2000), NOW_S))
+    assert failed.error == r"step-\udcff" + "x" * 989
 
 
 # --- leases, births ------------------------------------------------------------------------------
@@ -162,6 +173,14 @@ def test_birth_keeps_gangs_whose_workers_live() -> None:
     assert [type(event) for event in born] == [NodeBorn, NodeBorn]
     assert [held.job for held in born[0].held] == ["j"]
     assert reborn.holder("n1")[:2] == ("j", "j")
+
+
+def test_workers_that_the_state_does_not_know_are_ended() -> None:
+    kept, stopped = agent().handle(Birth(running=("j",)), NOW_S).actions
+    assert isinstance(kept, KeepLease)
+    assert stopped == StopWorkers("j", 0, False, 0.0)
+    known = AgentCore.from_dict("a", SPECS, running().to_dict())
+    assert [type(one) for one in known.handle(Birth(("j",)), NOW_S).actions] == [KeepLease]
 
 
 def test_saved_state_that_does_not_fit_the_nodes_is_refused() -> None:
