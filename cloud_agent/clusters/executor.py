@@ -192,8 +192,11 @@ class ClusterExecutor:
         self._take_stored()
         self._cluster.look()
         now_s = self._clock_s()
-        for _, gang in sorted(self._gangs.items()):
-            gang.advance(now_s)
+        for job, gang in sorted(self._gangs.items()):
+            try:
+                gang.advance(now_s)
+            except OSError as error:  # a job may have closed its own folder; the others go on
+                _log.warning("job %s: its files cannot be used: %s", job, error)
         runs = (gang.run for gang in self._gangs.values())
         self._cluster.delete_orphans({run for run in runs if run is not None})
         progress = (gang.progress() for _, gang in sorted(self._gangs.items()))

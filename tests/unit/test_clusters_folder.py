@@ -12,7 +12,7 @@ from cloud_agent.clusters.folder import MARK
 from cloud_agent.clusters.gang_record import GangRecord, StartedRun
 from cloud_agent.options import ClusterOptions
 from runtime.checkpoints.store import CheckpointStore
-from runtime.core import GangFailed, Report, StartWorkers
+from runtime.core import GangFailed, Report, StartWorkers, StopWorkers
 from tests.driven import spec
 from tests.patience import wait_until
 from tests.workers import shell
@@ -26,6 +26,13 @@ class Still(Attempt):
 
     def advance(self, now_s: float, leave_by_s: float | None) -> None:
         """It runs on."""
+
+
+class Shut(Still):
+    """A run whose job has closed its folder, on a cluster where it is the agent's user."""
+
+    def advance(self, now_s: float, leave_by_s: float | None) -> None:
+        raise PermissionError(13, "Permission denied", str(self.folder))
 
 
 class Looked:
@@ -46,7 +53,8 @@ class Looked:
         """Nothing is to be seen."""
 
     def attempt(self, work: Work) -> Attempt:
-        return Still(work, Progress(work.folder, []))
+        kind = Shut if work.job.startswith("shut") else Still
+        return kind(work, Progress(work.folder, []))
 
     def delete_orphans(self, held: Collection[tuple[str, int]]) -> None:
         self.kept.append(set(held))
@@ -161,6 +169,18 @@ def test_a_folder_that_goes_away_while_gangs_run_is_waited_for(agent: Agent) -> 
     away.rename(agent.root)
     agent.until(executor, lambda: (agent.root / "held" / "j.json").exists())
     assert agent.said == []
+
+
+def test_a_job_that_closes_its_own_folder_holds_up_no_other(agent: Agent) -> None:
+    executor, cluster = agent.begin()
+    for job in ("shut", "trains"):
+        order = StartWorkers(job, 1, {"n1": (0,)}, spec(shell("true")), 0, 0.0)
+        executor.start(order, time.time())
+    both = {("shut", 1), ("trains", 1)}
+    agent.until(executor, lambda: both in cluster.kept)
+    executor.stop(StopWorkers("trains", 2, False, 0.0), time.time())
+    agent.until(executor, lambda: cluster.kept.count(both) > 5)
+    assert executor.away is None
 
 
 def test_what_is_remembered_and_not_in_the_folder_when_it_is_back_has_failed(agent: Agent) -> None:
