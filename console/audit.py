@@ -23,7 +23,7 @@ _COLUMNS: Columns = {
     "who": LEFT,
     "role": LEFT,
     "asked for": LEFT,
-    "of": LEFT,
+    "of": {"overflow": "fold"},
     "result": LEFT,
     "why": REST,
 }

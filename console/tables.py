@@ -93,8 +93,10 @@ def jobs(
     seen, rules = at.jobs(state, every=every, turns=position), at.rules().it
     listed = sorted(seen.it.jobs, key=by_turn) if position else seen.it.jobs
     table = jobs_listed(_title("Jobs", seen), listed, turns=position)
+    none = "There is no job" if every else "No job waits or runs"
+    none = f"No job is {state}." if state else f"{none}; `tidegate submit` adds one."
     shown: list[RenderableType] = [
-        table if listed else Text("No such jobs. See --all, or `tidegate submit`."),
+        table if listed else Text(none),
         *pauses(rules),
         *([Text(_order(rules.policy.policy), "dim")] if position else []),
     ]

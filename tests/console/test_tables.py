@@ -128,7 +128,7 @@ def test_an_empty_log_has_empty_tables(tidegate: Run, tmp_path: Path) -> None:
     path = tmp_path / "new.db"
     Teller().write(path)
     for verb, said in (
-        ("jobs", "No such jobs"),
+        ("jobs", "No job waits or runs; `tidegate submit` adds one."),
         ("nodes", "No nodes yet"),
         ("loans", "No node is"),
     ):

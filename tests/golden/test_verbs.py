@@ -3,12 +3,15 @@
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 from bus.reading import open_log
 from bus.signing import Verifier
 from scheduler.audit import Audit
 from schemas.journal import JournalEntry, decode_entry
 from schemas.requests import VERB_NAMES
 from schemas.topics import JOURNAL
+from tests.golden.alter import ran
 from tests.golden.make_verbs import KEY
 
 LOG = Path(__file__).parent / "verbs.jsonl.zst"
@@ -33,3 +36,16 @@ def test_what_was_asked_is_proved() -> None:
         audit.read(record for record in log.records() if record.topic == JOURNAL.name)
     assert audit.requests > len(VERB_NAMES)
     assert audit.findings == []
+
+
+def test_a_narrow_terminal_shows_each_moment_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    moment = "2026-11-27 09:15:02"  # as of a log that is no demo's
+    monkeypatch.setattr("console.audit.day_clock", lambda *_: moment)
+    assert ran(capsys, "journal", "import", LOG, "--log", tmp_path / "run.db")[0] == 0
+    code, shown, _ = ran(capsys, "audit", "--log", tmp_path / "run.db")
+    assert code == 0
+    assert shown.count(moment) > len(VERB_NAMES)
+    assert "…" not in shown
