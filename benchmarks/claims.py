@@ -252,11 +252,17 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "loans.md",
-        "the same at Aryl's full size, all elastic at 0.8",
-        "78 %",
-        f"{_ONE_RUN}{_UNKEPT}",
-        command="python -m benchmarks.loaning --gain --mix elastic --speed 0.8 --policy tide",
-        commit="096650623",
+        "the same at Aryl's full size: all elastic at 0.8, and at 1/3 with two seeds; Aryl's mix "
+        "at 0.8 and 1/3",
+        figures.paid,
+        f"{_ONE_RUN}missed at 1/3, all elastic",
+        (
+            "loans-full-elastic-0.8.json",
+            "loans-full-elastic-0.333.json",
+            "loans-full-elastic-0.333-seed2.json",
+            "loans-full-aryl-0.8.json",
+            "loans-full-aryl-0.333.json",
+        ),
     ),
     Claim(
         "loans.md",
