@@ -252,7 +252,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "loans.md",
-        "the same at Aryl's full size: all elastic at 0.8, and at 1/3 with two seeds; Aryl's mix "
+        "the same at Aryl's full size: all elastic at 0.8, and at 1/3 with three seeds; Aryl's mix "
         "at 0.8 and 1/3",
         figures.paid,
         f"{_ONE_RUN}missed at 1/3, all elastic",
@@ -260,6 +260,7 @@ CLAIMS: tuple[Claim, ...] = (
             "loans-full-elastic-0.8.json",
             "loans-full-elastic-0.333.json",
             "loans-full-elastic-0.333-seed2.json",
+            "loans-full-elastic-0.333-seed3.json",
             "loans-full-aryl-0.8.json",
             "loans-full-aryl-0.333.json",
         ),
