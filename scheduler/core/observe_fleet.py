@@ -11,6 +11,7 @@ from scheduler.core.state import Node
 from scheduler.core.stimuli import Cause
 from scheduler.core.transitions import JobState, LoanState, NodeState
 from scheduler.core.turn import Turn
+from scheduler.policies.interface import Reason
 from schemas import commands, events
 
 
@@ -25,7 +26,7 @@ def node_born(turn: Turn, born: events.NodeBorn, cause: Cause) -> None:
         if changed and node.state is not NodeState.DEAD:
             node_lost(turn, node, "came back with another inventory")
         if node.pool != born.pool:
-            turn.because(born.node, "keeps", "node.pool_changed")
+            turn.reasons.append(Reason(born.node, "keeps", "node.pool_changed"))
             return
     turn.emit(
         facts.NodeJoined(

@@ -13,7 +13,7 @@ from scheduler.core.orders import recorded
 from scheduler.core.settings import Settings
 from scheduler.core.state import ClusterState, Job
 from scheduler.core.stimuli import Command
-from scheduler.policies.interface import Figure, Policy, Reason
+from scheduler.policies.interface import OF_NODES, Figure, Policy, Reason
 from scheduler.policies.registry import make_policy
 from schemas.commands import CommandData, StopGang
 
@@ -70,11 +70,14 @@ class Turn:
         self.commands.append(Command(name, agent, data, expires_s))
 
     def explain(self, *reasons: Reason) -> None:
-        """Record why; the latest reason of a job stays with it."""
+        """Record why; the latest reason of a job stays with it.
+
+        A job may have the name of a node: what is said of the node is not said of the job.
+        """
         self.reasons += reasons
         jobs, emit = self.state.jobs, self.emit
         for reason in reasons:
-            if reason.subject in jobs:
+            if reason.subject in jobs and reason.verb not in OF_NODES:
                 emit(facts.JobExplained(reason.subject, reason_to_dict(reason)))
 
     def because(self, subject: str, verb: str, rule: str, **figures: float) -> None:

@@ -225,6 +225,10 @@ class Need:
     want: float
 
 
+#: Verbs of reasons whose subjects are nodes.
+OF_NODES = ("lends", "reclaims")
+
+
 @dataclass(slots=True)
 class Reason:
     """Why something was, or was not, done; data, so that it can be asked for later.
@@ -232,7 +236,7 @@ class Reason:
     `verb` is one of: starts waits scales_out scales_in preempts migrates lends reclaims keeps.
     """
 
-    subject: str  #: A job, or a lender's node.
+    subject: str  #: A job, or a node where the verb is one of `OF_NODES`.
     verb: str
     rule: str  #: The rule that decided, as `family.rule`: `edgeflow.rule2`, `gang.backfill`.
     figures: tuple[Figure, ...] = ()

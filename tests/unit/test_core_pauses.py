@@ -62,6 +62,16 @@ def test_in_a_pause_of_loans_no_node_is_lent_and_what_is_lent_goes_back() -> Non
     assert len(cell.sent(LendNode)) == 1
 
 
+def test_what_is_said_of_a_node_is_not_said_of_a_job_of_its_name() -> None:
+    cell = Cell().told(node_born("n0"), node_born("s0", pool="serve", kind="inference"), load())
+    cell.told(submitted("s0"))
+    cell.adopt(Plan(reasons=(Reason("s0", "waits", "market.price"),)))
+    lends = Reason("s0", "lends", "loans.idle")
+    cell.adopt(Plan(lend=("s0",), reasons=(lends,)))
+    assert cell.last.reasons == (lends,), "it is told of"
+    assert (cell.job("s0").why or {})["rule"] == "market.price"
+
+
 def test_a_pause_ends_at_its_time() -> None:
     cell = two_jobs()
     end_s = cell.now_s + 1234.0
