@@ -123,6 +123,11 @@ class FileLog:
         try:
             raw = orjson.loads(line)
         except orjson.JSONDecodeError as error:
+            if not line and self._is_packed():
+                raise Unreadable(
+                    f"{self.path} is cut short before its first line could be unpacked; "
+                    "restore it from a copy"
+                ) from error
             if not line.startswith(_OPENING):
                 raise self._foreign() from error
             if not line.endswith(b"\n"):
@@ -150,6 +155,10 @@ class FileLog:
 
     def _foreign(self) -> Unreadable:
         return Unreadable(f"{self.path} is not a Tidegate log; name another file")
+
+    def _is_packed(self) -> bool:
+        with self.path.open("rb") as file:
+            return file.read(4) == _ZSTD
 
     def _lines(self) -> Iterator[bytes]:
         with self._open() as lines:
@@ -185,9 +194,9 @@ class FileLog:
 
     def _check_frame(self) -> None:
         """Refuse a packed file whose very end is cut: its lines are whole, its checksum is not."""
+        if not self._is_packed():
+            return
         with self.path.open("rb") as file:
-            if file.peek(4)[:4] != _ZSTD:
-                return
             frame = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
             # All of what is fed comes out at once, 32,768 times as long at the most.
             while not frame.eof and (part := file.read(_FED)):

@@ -203,6 +203,8 @@ def test_a_cut_log_is_told_from_a_damaged_one(tmp_path: Path, capsys: Capture) -
     packed = tmp_path / "cut.jsonl.zst"
     packed.write_bytes(LOG.read_bytes()[:-2000])
     assert "cut short" in refused(capsys, packed)
+    packed.write_bytes(packed.read_bytes()[:100])
+    assert "cut short before its first line" in refused(capsys, packed)
 
 
 @pytest.mark.parametrize(
