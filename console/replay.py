@@ -132,7 +132,7 @@ def _comparison(policy: str | None, diff: bool) -> Comparison | None:
     if policy is None:
         return None
     try:
-        return Comparison(make_policy, make_policy(policy))
+        return Comparison(make_policy, policy)
     except ValueError as error:
         fail(f"--policy: {error}")
 

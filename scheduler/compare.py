@@ -19,15 +19,24 @@ _JOBS_SHOWN = 20
 
 @dataclass(slots=True)
 class Comparison:
-    """Compares the plans of `other` with the recorded ones. It makes the policies of a replay."""
+    """Compares another policy's plans with the recorded ones. It makes the policies of a replay."""
 
     make: Callable[[str], Policy]
-    other: Policy
+    line: str  #: Of the policy to compare with, options included.
     cycles: int = 0
     differing: int = 0
     first: dict[str, Any] | None = None
     jobs: dict[str, Counter[str]] = field(default_factory=dict)
     totals: Counter[str] = field(default_factory=Counter)
+    other: Policy = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make the other policy.
+
+        Raises:
+            ValueError: its line is none.
+        """
+        self.other = self.make(self.line)
 
     def policy(self, name: str) -> Policy:
         """Make the recorded policy, with the other one looking on."""
@@ -82,7 +91,7 @@ class Comparison:
         most = sorted(self.jobs.items(), key=lambda item: (-item[1].total(), item[0]))
         verbs = ("lend", "reclaim")
         return {
-            "policy": self.other.name,
+            "policy": self.line,
             "cycles": self.cycles,
             "cycles_differing": self.differing,
             "first": self.first,

@@ -119,4 +119,5 @@ def _sentence(error: ErrorDetails, policy: Any) -> str:
         return f"{path}: is no option; there are {names or 'none'}"
     if error["type"] == "value_error":  # of the part as a whole: the message names the field
         return f"{path}.{reason.removeprefix('Value error, ')}".removeprefix(".")
-    return f"{path}: {reason[:1].lower()}{reason[1:]}, got {error['input']!r}"
+    got = "none" if error["input"] is None else repr(error["input"])
+    return f"{path}: {reason[:1].lower()}{reason[1:]}, got {got}"

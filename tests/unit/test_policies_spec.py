@@ -67,7 +67,7 @@ def test_a_bare_name_selects_the_defaults(name: str) -> None:
         (" tide", "must be one line"),
         ("tide:pledge_s=1\n", "must be one line"),
         ("tide:" + "x" * 5000, "at most 4096 characters"),
-        ("tide:pledge_s=none", "pledge_s: input should be a valid number"),
+        ("tide:pledge_s=none", "pledge_s: input should be a valid number, got none"),
         ("tide:pledge_s=1:pledge_s=2", "pledge_s: is given twice"),
         ("tide:loans.drain_s=1:loans.warm_up_s=2", "loans.drain_s: is no option"),
         ("tide:loans=none:loans.lead_s=2", "loans.lead_s: loans is given as a whole, too"),

@@ -213,11 +213,12 @@ def test_another_policy_is_compared_at_each_recorded_moment(run: Run) -> None:
 
 
 def test_a_policy_does_not_differ_from_itself(journal: list[Record]) -> None:
-    comparison = Comparison(make_policy, make_policy("fifo"))
+    comparison = Comparison(make_policy, "fifo:backfill=easy")
     result = verify(journal, policies=comparison.policy)
     found = comparison.to_dict()
     assert result.identical
     assert found["cycles"] > 300
+    assert found["policy"] == "fifo:backfill=easy", "two variants of a policy are told apart"
     assert (found["cycles_differing"], found["first"], found["jobs"]) == (0, None, [])
 
 
