@@ -59,8 +59,8 @@ def write_csv(runs: Sequence[Finished], path: Path) -> None:
         writer.writerows(rows)
 
 
-def print_runs(runs: Sequence[Finished]) -> None:
-    """Print the figures that matter most, and what did not end."""
+def print_runs(runs: Sequence[Finished], notes: Sequence[str] = ()) -> None:
+    """Print the figures that matter most, what the files were taken for, and what did not end."""
     files = list(dict.fromkeys(run.case.workload for run in runs))
     seeds = list(dict.fromkeys(run.case.seed for run in runs))
     names = _short(files)
@@ -88,7 +88,7 @@ def print_runs(runs: Sequence[Finished]) -> None:
     out().print(fitted(title, columns, rows, _DROP, out()))
     legend = _LEGEND + (_FIFO_LEGEND if any(run.case.policy == "fifo" for run in runs) else "")
     legend += (_LOANS_LEGEND if loans else "") + (_FAILURES_LEGEND if fails else "")
-    out().print(Text(legend, "dim"))
+    out().print(Text("\n".join([legend, *notes]), "dim"))
     for run in runs:
         left, rejected = run.figures["unfinished"], run.figures["rejected"]
         if left or rejected:

@@ -173,7 +173,7 @@ def simulate(
         for number in _seeds(seed)
         for one in _listed("--policy", policy)
     ]
-    _check(cases)
+    notes = _check(cases)
     draw = _drawing(plot_path) if plot_path is not None else None
     if log_path is None:
         runs = _compare(cases, processes, None if dask is None else dask_cluster(dask))
@@ -181,7 +181,7 @@ def simulate(
         runs = _recorded(cases, processes, Path(log_path))
     # The table first: whatever becomes of the files, what was computed is not lost.
     if json_path != "-":
-        print_runs(runs)
+        print_runs(runs, notes)
     if json_path is not None:
         emit_json({"runs": [run.row() for run in runs]}, json_path)
     if csv_path is not None:
@@ -258,20 +258,24 @@ def _check_failures(mtbf_h: float | None, repair_s: float, checkpoint_s: float) 
             fail(f"{option}: {value:g} must be 0.01 to 1e9.")
 
 
-def _check(cases: Sequence[Case]) -> None:
-    """Try every policy and every workload once."""
+def _check(cases: Sequence[Case]) -> list[str]:
+    """Try every policy and every workload once; say what is otherwise than files have it."""
     made_up = all(case.workload == GENERATED for case in cases)
     if made_up and any(case.profiles and case.physics == "simple" for case in cases):
         fail("--profiles: made-up jobs use none; leave it out, or give a trace with --workload.")
     seen: list[tuple[str, str]] = []
+    found: list[str] = []
     for case in cases:
-        if case.workload in [file for file, _ in seen] and case.policy in [one for _, one in seen]:
+        is_new = case.workload not in [file for file, _ in seen]
+        if not is_new and case.policy in [one for _, one in seen]:
             continue
         seen.append((case.workload, case.policy))
         try:
-            check(case)
+            notes = check(case)
         except ModuleNotFoundError as error:
             fail(f"--physics: {case.physics} needs {error.name}; install `tidegate[sim]`.")
+        found += [f"{case.workload}: {note}" for note in notes if is_new]
+    return found
 
 
 def _drawing(path: str) -> Any:

@@ -43,6 +43,7 @@ BELOW = {
         ],
         "How to, for researchers": [
             "Write a policy <writing-a-policy>",
+            "Run jobs of your own <traces>",
             "Try another night <branch>",
             "A reclaim was late <late-reclaim>",
         ],

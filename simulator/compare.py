@@ -134,8 +134,11 @@ class Finished:
         }
 
 
-def check(case: Case) -> None:
+def check(case: Case) -> tuple[str, ...]:
     """Find early what cannot be run.
+
+    Returns:
+        What will be otherwise than the workload's file has it.
 
     Raises:
         ValueError: The policy or the physics is not known; the message lists those there are. Or
@@ -154,7 +157,9 @@ def check(case: Case) -> None:
     if case.agents == "core" and case.mtbf_h < math.inf:
         raise ValueError("--mtbf-h: real agent cores do not fail here; leave out --agents core.")
     _pools(case, 0.0)
-    _check_room(case, make_physics(case).entries(Path(case.workload), case.cluster, adaptive=False))
+    physics, workload = make_physics(case), Path(case.workload)
+    _check_room(case, physics.entries(workload, case.cluster, adaptive=False))
+    return physics.notes(workload) if isinstance(physics, SimplePhysics) else ()
 
 
 def _check_room(case: Case, entries: Sequence[Entry]) -> None:

@@ -65,7 +65,7 @@ def measure(run: Outcome) -> dict[str, Number]:
         "unfinished": int((~ended & ~refused).sum()),
         "rejected": int(refused.sum()),
         **_spread("jct_s", (run.end_s - run.submit_s)[ended]),
-        **_spread("queueing_s", (run.start_s - run.submit_s)[started]),
+        **_spread("queueing_s", np.maximum(run.start_s - run.submit_s, 0.0)[started]),
         "mean_waiting_s": _mean(run.waited_s[~refused]),
         "mean_response_s": _mean((run.ready_s - run.submit_s)[started]),
         "makespan_s": None if last_end_s is None else last_end_s - first_s,

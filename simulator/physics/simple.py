@@ -82,6 +82,13 @@ class SimplePhysics:
         tables = None if self.profiles is None else load_profiles(self.profiles)
         return [self._read(job) for job in read_workload(workload, profiles=tables).jobs]
 
+    def notes(self, workload: Path) -> tuple[str, ...]:
+        """Say what is otherwise than the file has it."""
+        if str(workload) == GENERATED:
+            return ()
+        tables = None if self.profiles is None else load_profiles(self.profiles)
+        return read_workload(workload, profiles=tables).notes
+
     def _made(self, job: MadeJob) -> Entry:
         rates = {size: speedup(size, job.serial) for size in job.sizes}
         return Entry(

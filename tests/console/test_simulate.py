@@ -53,6 +53,7 @@ def test_a_table_a_document_rows_and_a_picture(tidegate: Run, trace: Path, tmp_p
         "--json", document, "--csv", rows, "--plot", picture,
     )  # fmt: skip
     assert "2 nodes of 4 GPUs, simple physics" in ran.out
+    assert " ".join(ran.out.split()).count("12 jobs have the built-in speed-up curve") == 1
     shown = {line.split()[0]: line.split() for line in ran.out.splitlines() if line.strip()}
     runs = {run["policy"]: run for run in json.loads(document.read_text())["runs"]}
     assert set(runs) == {"fifo", "tide"}

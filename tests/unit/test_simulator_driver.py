@@ -192,6 +192,12 @@ def test_figures_of_a_run() -> None:
     assert figures["fragmentation"] == pytest.approx(120 / (60 * 1 + 60 * 5 + 20 * 8))
 
 
+def test_a_job_that_starts_as_it_comes_waited_no_less_than_no_time() -> None:
+    out = run(Script({0.0: {"a": {0: 4}}}), entry("a", work=30.0))
+    out.start_s -= 4e-12  # moments of a run are rounded
+    assert str(measure(out)["mean_queueing_s"]) == "0.0", "a table would show -0"
+
+
 @pytest.mark.parametrize(
     ("cluster", "asked", "sizes"),
     [

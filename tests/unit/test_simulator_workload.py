@@ -7,7 +7,9 @@ import pytest
 
 from schemas.events import JobSubmitted
 from simulator.csv_rows import MAX_LINE_BYTES
+from simulator.trace_formats import FORMATS
 from simulator.workload import BadRow, WorkloadError, read_workload
+from tests.composed import ROOT
 
 EF_HEAD = "job_id,submission_time,num_iteration,model_name,deadline,batch_size,num_gpu,duration"
 EF_ROW = "a,1000,600,resnet50,2500,128,2,1200"
@@ -93,6 +95,20 @@ def test_philly_row_with_dates_and_tenant(tmp_path: Path) -> None:
     assert [job.at_s for job in workload.jobs] == [0.0, 3600.0]
     assert [job.submission.tenant for job in workload.jobs] == ["vc-a", "vc-b"]
     assert workload.jobs[0].gpu_s == pytest.approx(4 * 3600)
+
+
+def test_the_page_has_the_columns_that_are_read() -> None:
+    lines = (ROOT / "docs" / "traces.md").read_text().splitlines()
+    found = {
+        name.strip(" `"): tuple(other.strip(" `") for other in others.split(",") if other.strip())
+        for name, others in (line.split("|")[1:3] for line in lines if line.startswith("| `"))
+    }
+    by_name = {one.name: one for one in FORMATS}
+    listed = {name: others for name, others in found.items() if " " not in name}
+    assert listed == {**by_name["philly"].required, **by_name["philly"].optional}
+    several = [name for name in found if " " in name]
+    for kind, cell in zip(("elasticflow", "pollux"), several, strict=True):
+        assert cell.split("`")[0].split() == list(by_name[kind].required)
 
 
 def test_mark_crlf_and_blank_lines_are_fine(tmp_path: Path) -> None:
