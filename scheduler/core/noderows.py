@@ -25,8 +25,8 @@ _UNKNOWN = 1
 _ALIVE = 2
 #: Rows of the table: those from here on say which nodes and sites there are.
 _SHAPE, _ROWS = 6, 12
-#: Of those, the last: gangs there are not to be changed.
-_KEPT = 11
+#: Of those, the last: whether gangs there are not to be changed, and why.
+_KEPT, _SILENT, _CLOSED = 11, 1, 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,7 +108,7 @@ class NodeRows:
             node.speed_factor,
             node.gpu_memory_mib,
             node.transfer_mib_per_s,
-            node.state is not NodeState.ALIVE,
+            _SILENT if node.state is not NodeState.ALIVE else _CLOSED * (kept > 0),
         )
 
     def _loan_of(self, node: Node) -> LoanPhase:
@@ -123,7 +123,7 @@ class NodeRows:
         A cordoned node is left out as if it were not in contact: it is neither counted for growth
         nor lent. Shown is one that policies move gangs off, or give back: one that is being
         drained, or on loan. One whose gangs stay is shown as if it had their GPUs alone, so that
-        they may go on there, grow elsewhere, and leave.
+        a gang that has others, too, may go on there, grow elsewhere, and leave.
         """
         state, standing = _STATE[node.state], self._state.standing
         if state != _ALIVE or node.id not in standing.cordons:
@@ -139,10 +139,24 @@ class NodeRows:
         gangs = [jobs[name] for name in dict.fromkeys(node.holder) if name in jobs]
         return sum(len(gang.allocation.get(node.id, ())) for gang in gangs)
 
-    def kept(self, slots: Ints) -> Bools:
-        """Tell of which of these slots' nodes the gangs are not to be changed."""
-        found: Bools = self._table[_KEPT, slots] > 0
-        return found
+    def kept(self, job: Ints, slots: Ints, *, some_wait: bool) -> Ints:
+        """Give the gangs that are not to be changed.
+
+        That are those with a part on a node out of contact. While jobs wait also those on closed
+        nodes alone: nobody else may have their GPUs, so who is planned for them waits in vain.
+
+        Args:
+            job: (h,) whose part of a gang each is.
+            slots: (h,) of its node.
+            some_wait: Whether jobs wait.
+        """
+        why = self._table[_KEPT, slots]
+        found, on_closed = why == _SILENT, why == _CLOSED
+        if some_wait and np.count_nonzero(on_closed):
+            alone = np.bincount(job) == np.bincount(job, on_closed)
+            found |= on_closed & alone[job]
+        gangs: Ints = job[found]
+        return gangs
 
     def contact(self) -> Contact:
         """Give what there is to see, the same object while that does not change."""

@@ -198,7 +198,8 @@ def _look(nodes: NodeRows, jobs: JobRows) -> _Where:
     pool.flags.writeable = False
     _read_only(sites.pools)
     holdings = _read_only(columns.Holdings(job[seen], node[seen], gpus[seen]))
-    return _Where(sites, _read_only(nodes.columns(sites)), holdings, pool, job[nodes.kept(slot)])
+    away = nodes.kept(job, slot, some_wait=jobs.some_wait())
+    return _Where(sites, _read_only(nodes.columns(sites)), holdings, pool, away)
 
 
 def _read_only(part: _Part) -> _Part:

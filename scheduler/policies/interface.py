@@ -152,7 +152,8 @@ class Nodes:
     """All nodes whose agents are in contact, by id. p nodes.
 
     A cordoned one is left out, unless it is being drained or is on loan, or gangs stay on it: then
-    it has their GPUs alone, none of them free, and who is planned for them anew is refused.
+    it has their GPUs alone, none of them free, and who is planned for them anew is refused. While
+    jobs wait, a gang on such nodes alone is MOVING: it is left as it is.
     """
 
     ids: tuple[str, ...]

@@ -48,7 +48,7 @@ class Watched(World):
         return {node.id for node in state.nodes.values() if stays(state, node)}
 
     def as_shown(self) -> None:
-        """A closed node has the GPUs of its gangs alone, and they may be planned for."""
+        """A closed node has the GPUs of its gangs alone; they may be planned for if none waits."""
         state, seen = self.engine.state, View().snapshot(self.engine.state)
         for name, gpus, free in zip(seen.nodes.ids, seen.nodes.gpus, seen.nodes.free, strict=True):
             if name in self.closed():
@@ -59,7 +59,8 @@ class Watched(World):
             job = state.jobs[name]
             steady = job.state is JobState.RUNNING and job.target is None and not job.leaving
             if steady and job.allocation.keys() <= self.closed():
-                assert phase == Phase.RUNNING, f"{name} is frozen"
+                waits = (seen.jobs.phase == Phase.WAITING).any()
+                assert phase == (Phase.MOVING if waits else Phase.RUNNING), name
 
 
 def watch(world: Watched) -> Seen:

@@ -7,8 +7,9 @@ from scheduler.core.standing import TAKEN_MAX, Standing
 from scheduler.core.state import state_to_json
 from scheduler.core.stimuli import Decision, NodeSilent
 from scheduler.policies.interface import Figure, Phase, Plan, Reason
+from scheduler.policies.registry import make_policy
 from schemas.commands import StopGang
-from schemas.events import NodeDied
+from schemas.events import JobCancelled, NodeDied
 from schemas.requests import CordonNode, DrainNode, UncordonNode
 from tests.asked import ask
 from tests.builders import Cell, load, node_born, submitted, target, two_jobs
@@ -32,7 +33,7 @@ def test_a_cordoned_node_is_shown_with_the_gpus_of_its_gangs_alone() -> None:
     ask(cell, CordonNode(node="n0"))
     seen = cell.seen()
     assert (seen.nodes.ids, list(seen.nodes.gpus), seen.nodes.free[0]) == (("n0", "n1"), [2, 4], 0)
-    assert seen.jobs.phase[0] == Phase.RUNNING
+    assert seen.jobs.phase[0] == Phase.MOVING, "who waits is not to count on what it has"
     cell.plan({"j0": None})
     assert cell.job("j0").state == "running", "nobody else could have what it has"
     cell.plan({"j0": target(n0=1)})
@@ -48,6 +49,34 @@ def test_a_cordoned_node_is_shown_with_the_gpus_of_its_gangs_alone() -> None:
     ask(cell, CordonNode(node="n1"))
     ask(cell, UncordonNode(node="n0"))
     assert list(cell.seen().nodes.gpus) == [4, 2]
+
+
+@pytest.mark.parametrize("name", ["tide", "afs", "srtf"])
+def test_no_policy_gives_others_what_stays_with_a_gang_on_a_cordoned_node(name: str) -> None:
+    cell, policy = two_jobs(), make_policy(name)
+    cell.run("j0", n0=4)
+    ask(cell, CordonNode(node="n0"))
+    for short in ("j2", "j3"):
+        cell.feed(submitted(short, gpus_max=4, total_steps=500))
+    for _ in range(3):
+        plan = policy.plan(cell.seen())
+        placed = [place for goes in plan.targets.values() if goes for place in goes.placement]
+        assert {node for node, _ in placed} <= {"n1"}
+        cell.adopt(plan)
+        assert "plan.refused" not in rules(cell)
+        cell.now_s += 60.0
+    assert len(cell.job("j0").allocation["n0"]) == 4
+    assert sum(job.size for job in cell.state.jobs.values()) > 4, "and n1 is in use"
+    for name in ("j1", "j2", "j3"):
+        cell.feed(JobCancelled(job=name))
+    assert cell.seen().jobs.phase[0] == Phase.RUNNING, "while nobody waits, it may grow elsewhere"
+
+
+def test_a_gang_with_a_part_on_a_cordoned_node_may_be_changed() -> None:
+    cell = two_jobs()
+    cell.run("j0", n0=2, n1=2)
+    ask(cell, CordonNode(node="n0"))
+    assert cell.seen().jobs.phase[0] == Phase.RUNNING
 
 
 def test_a_gang_moves_off_a_cordoned_node() -> None:
