@@ -37,6 +37,7 @@ class BatchDecider:
     learning: Learning
     state: ClusterState
     now_s: float
+    ahead_s: float  #: How far that is ahead of the clock.
     decide: Decide
     messages: list[Message]  #: What is to be stored with the tick.
     #: By topic and offset, records on which deciding has failed, and how.
@@ -65,11 +66,13 @@ class BatchDecider:
 
     def request(self, record: Record, envelope: RequestEnvelope) -> None:
         """Decide on what a person asks for."""
-        state, request, counts = self.state, envelope.data, self.intake.requests.counts
+        state, counts = self.state, self.intake.requests.counts
+        # Who asks goes by a clock.
+        request, latest_s = envelope.data.moved(self.ahead_s), self.clock.latest_s() + self.ahead_s
         verb = request.args.verb
         if (wrong := self._poisoned(record)) is not None:
             counts[verb, "failed"] += 1
-        elif (untaken := unwanted(state, request, self.now_s, self.clock.latest_s())) is not None:
+        elif (untaken := unwanted(state, request, self.now_s, latest_s)) is not None:
             outcome, wrong = untaken
             counts[verb, outcome] += 1
         elif forbidden(state, request) is not None:
@@ -80,7 +83,8 @@ class BatchDecider:
             self._bury(record, envelope.source, wrong)
             return
         self.learning.hear(state, request, self.now_s)
-        decision = self._decide(self.intake.requests.stimulus(record, envelope, self.now_s))
+        asked = self.intake.requests.stimulus(record, envelope, self.now_s, self.ahead_s)
+        decision = self._decide(asked)
         refused = any(isinstance(fact, RequestRefused) for fact in decision.facts)
         counts[verb, "refused" if refused else "done"] += 1
         if not refused:

@@ -77,11 +77,17 @@ class RequestIntake:
             return Asked(source, envelope, wrong, "not_its_verb")
         return Asked(source, envelope, None)
 
-    def stimulus(self, record: Record, envelope: RequestEnvelope, now_s: float) -> Stimulus:
+    def stimulus(
+        self, record: Record, envelope: RequestEnvelope, now_s: float, ahead_s: float
+    ) -> Stimulus:
         """Give the stimulus of a request, with the very bytes that it came in."""
         frame = Frame.of(record, signed=self._gateways is not None)
         said = Requested(
-            raw=frame.raw, kid=frame.kid, signature=frame.signature, request=envelope.data
+            raw=frame.raw,
+            kid=frame.kid,
+            signature=frame.signature,
+            ahead_s=ahead_s,
+            request=envelope.data,
         )
         return Stimulus(now_s, said, Cause(envelope.source, said_s=min(envelope.time_s, now_s)))
 

@@ -229,6 +229,7 @@ class SchedulerService:
             self.learning,
             state,
             now_s,
+            self.time.ahead_s,
             self._decide,
             messages,
             self._poison,

@@ -292,6 +292,8 @@ VerbData = (
 )
 VERBS: tuple[type[Verb], ...] = get_args(VerbData)
 #: By its name, the model of each verb.
+#: What of arguments are moments.
+_MOMENTS = ("by_s", "until_s")
 VERB_NAMES: dict[str, type[Verb]] = {verb.model_fields["verb"].default: verb for verb in VERBS}
 
 
@@ -325,6 +327,20 @@ class Request(Strict):
         if self.role == "tenant" and self.tenant is None:
             raise ValueError("tenant: is missing, and role is tenant")
         return self
+
+    def moved(self, by_s: float) -> "Request":
+        """Give the same with all its moments so much later."""
+        if not by_s:
+            return self
+        known = {name: getattr(self.args, name, None) for name in _MOMENTS}
+        later = {name: at_s + by_s for name, at_s in known.items() if at_s is not None}
+        return self.model_copy(
+            update={
+                "args": self.args.model_copy(update=later),
+                "asked_s": self.asked_s + by_s,
+                "expires_s": self.expires_s + by_s,
+            }
+        )
 
     @property
     def about(self) -> str:

@@ -80,7 +80,7 @@ def untimely(request: Request, now_s: float, latest_s: float | None = None) -> W
 
 def requested(turn: Turn, said: Requested) -> None:
     """Do what a person asks for, or refuse it; a request that was taken before changes nothing."""
-    request = said.request
+    request = said.request.moved(said.ahead_s)
     if repeated(turn.state, request) is not None:
         return
     wrong = untimely(request, turn.state.now_s) or forbidden(turn.state, request)

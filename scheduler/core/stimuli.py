@@ -150,6 +150,8 @@ class Requested(Strict):
     raw: str
     kid: str = ""
     signature: str = ""
+    #: How far the cell's time was ahead of the scheduler's clock: moments are by clocks.
+    ahead_s: float = 0.0
     request: Request
 
 

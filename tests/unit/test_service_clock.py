@@ -8,12 +8,16 @@ import pytest
 
 from bus.clock import PacedClock, Waiter
 from bus.steady import SETTLE_S, STEP_S, Steady
+from scheduler.celltime import SLOWER
+from scheduler.core.trial import refused
 from scheduler.service import SchedulerService
 from scheduler.service_config import ServiceConfig
 from schemas.commands import RenewLease
+from schemas.requests import CordonNode, PauseCell, UncordonNode
 from schemas.topics import EVENTS, dead_letters
-from tests.builders import node_born, submitted
+from tests.builders import node_born, request_of, submitted
 from tests.desk import Desk, measured, open_desk
+from tests.unit.test_requests import ask, done
 
 DAY_S = 86_400.0
 
@@ -162,6 +166,30 @@ async def test_a_cell_goes_on_after_a_leader_whose_clock_was_ahead(desk: Desk) -
     await desk.wait(11 * DAY_S)
     assert service.time.ahead_s == 0.0
     assert service.engine.state.now_s <= desk.clock.now_s()
+
+
+async def test_people_are_heard_in_a_cell_whose_time_is_days_ahead(desk: Desk) -> None:
+    led(desk, lambda: 3 * DAY_S)
+    await desk.hears(desk.say(node_born("n0")), wait_s=30.0)
+    await desk.crash()
+    service = desk.start(name="b")
+    await desk.wait(1.0)
+    now_s, standing = desk.clock.now_s(), service.engine.state.standing
+    cordon, pause = ask(desk, CordonNode(node="n0")), PauseCell(what="all", until_s=now_s + 3600.0)
+    assert refused(service.engine.state, request_of(now_s, pause, "dry").request) is None
+    await desk.hears(cordon, ask(desk, pause))
+    assert done(desk) == ["r1", "r2"]
+    assert service.engine.state.now_s > now_s + 2 * DAY_S
+    await desk.hears(ask(desk, UncordonNode(node="n0")), cordon)
+    assert not standing.cordons, "one that comes again is known, though its id is old by cell time"
+    late = ask(desk, CordonNode(node="n0"), expires_s=now_s + 5.0)
+    await desk.wait(60.0)
+    await desk.hears(late)
+    assert done(desk) == ["r1", "r2", "r3"], "too late by the clock"
+    assert standing.pauses
+    await desk.wait(3600.0 / (1.0 - SLOWER))  # such a cell goes slower until the clock is there
+    assert not standing.pauses
+    await desk.replayed(service)
 
 
 async def test_a_cell_goes_on_when_its_leaders_clock_is_put_back(desk: Desk) -> None:
