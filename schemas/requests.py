@@ -9,7 +9,7 @@ is not known to this release, or an argument that is not, is refused: to leave o
 person asks for would be to do something else.
 """
 
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -333,7 +333,12 @@ class Request(Strict):
         if not by_s:
             return self
         known = {name: getattr(self.args, name, None) for name in _MOMENTS}
-        later = {name: at_s + by_s for name, at_s in known.items() if at_s is not None}
+        later: dict[str, Any] = {
+            name: at_s + by_s for name, at_s in known.items() if at_s is not None
+        }
+        if isinstance(self.args, SubmitJob) and self.args.spec.deadline_s is not None:
+            deadline_s = self.args.spec.deadline_s + by_s
+            later["spec"] = self.args.spec.model_copy(update={"deadline_s": deadline_s})
         return self.model_copy(
             update={
                 "args": self.args.model_copy(update=later),

@@ -13,7 +13,7 @@ from scheduler.core.trial import refused
 from scheduler.service import SchedulerService
 from scheduler.service_config import ServiceConfig
 from schemas.commands import RenewLease
-from schemas.requests import CordonNode, PauseCell, UncordonNode
+from schemas.requests import CordonNode, PauseCell, SubmitJob, UncordonNode
 from schemas.topics import EVENTS, dead_letters
 from tests.builders import node_born, request_of, submitted
 from tests.desk import Desk, measured, open_desk
@@ -182,10 +182,14 @@ async def test_people_are_heard_in_a_cell_whose_time_is_days_ahead(desk: Desk) -
     assert service.engine.state.now_s > now_s + 2 * DAY_S
     await desk.hears(ask(desk, UncordonNode(node="n0")), cordon)
     assert not standing.cordons, "one that comes again is known, though its id is old by cell time"
+    spec = submitted("j0", gpus_min=1, deadline_s=now_s + 7200.0)
+    await desk.hears(ask(desk, SubmitJob(spec=spec), role="admin"))
+    deadline_s = service.engine.state.jobs["j0"].deadline_s or 0.0
+    assert deadline_s - service.engine.state.now_s == pytest.approx(7200.0, abs=60.0)
     late = ask(desk, CordonNode(node="n0"), expires_s=now_s + 5.0)
     await desk.wait(60.0)
     await desk.hears(late)
-    assert done(desk) == ["r1", "r2", "r3"], "too late by the clock"
+    assert done(desk) == ["r1", "r2", "r3", "r4"], "too late by the clock"
     assert standing.pauses
     await desk.wait(3600.0 / (1.0 - SLOWER))  # such a cell goes slower until the clock is there
     assert not standing.pauses
