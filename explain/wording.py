@@ -94,6 +94,8 @@ _MOMENTS = (
 )
 #: By these rules, `due_s` is a moment, too.
 _AT_DUE = ("loan.reclaimed", "operator.recall", "policy.recall")
+#: One of which a template speaks as of several.
+_ONE_GPU = re.compile(r"(?<![\d.,])1( more)? GPUs\b")
 _PART = re.compile(r"\[([^\]]*)\]")
 _SLOT = re.compile(r"\{([a-z_:0-9]+)\}")
 
@@ -178,7 +180,7 @@ class Wording:
             names = _SLOT.findall(match[1])
             return _fill(match[1], said) if all(name in said for name in names) else ""
 
-        return _fill(_PART.sub(part, template), said)
+        return _ONE_GPU.sub(r"1\1 GPU", _fill(_PART.sub(part, template), said))
 
 
 def _pays(reason: Reason) -> bool:

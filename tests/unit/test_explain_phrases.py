@@ -116,6 +116,14 @@ def test_a_job_that_no_edge_server_has_room_for_is_not_said_to_be_worth_its_pric
     assert SHORT["market.price waits"] == "no edge server has room"
 
 
+@pytest.mark.parametrize(
+    ("gpus", "says"), [(1.0, "were 1 GPU there"), (21.0, "21 GPUs"), (2.1, "2.1 GPUs")]
+)
+def test_one_gpu_is_not_several(gpus: float, says: str) -> None:
+    reason = Reason("a", "waits", "market.outbid", needs=(Need("gpus", 0.0, gpus),))
+    assert says in VOICE.sentence(reason)
+
+
 def test_a_rule_of_another_release_is_named_not_hidden() -> None:
     assert "(later.rule)" in VOICE.sentence(Reason("j", "waits", "later.rule"))
 
