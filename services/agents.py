@@ -41,6 +41,11 @@ class Line(Protocol):
     """The state of a connection to an MQTT broker; `bus.mqtt_client.MqttClient` is one."""
 
     @property
+    def where(self) -> str:
+        """The broker's address, without user and password."""
+        ...
+
+    @property
     def connected(self) -> bool:
         """Whether the broker has accepted us, now."""
         ...
@@ -162,7 +167,7 @@ class AgentRole:
         if self._up:
             return []
         if self._line is not None:
-            return [f"no connection to the MQTT broker: {self._line.problem}"]
+            return [f"no connection to the MQTT broker at {self._line.where}: {self._line.problem}"]
         if self._seen == (0, 0):
             return ["it is starting: the bus has taken no message of it yet"]
         return ["the bus does not take this agent's messages; trying again"]

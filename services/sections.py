@@ -158,7 +158,10 @@ class MqttSection(_Login):
                 "mqtt.url is not set; name a broker in the configuration or in "
                 'TIDEGATE_MQTT_URL (on this machine: eval "$(compose/brokers env)")'
             )
-        found = mqtt_options(url)
+        try:
+            found = mqtt_options(url)
+        except BusError as error:
+            raise BusError(f"mqtt.url (or TIDEGATE_MQTT_URL): {error}") from None
         return MqttOptions(
             found.host,
             found.port,

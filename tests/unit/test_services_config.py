@@ -252,6 +252,24 @@ def test_secrets_do_not_show(tmp_path: Path) -> None:
     assert "hush" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("broker:1883", r"this is no MQTT address; write mqtt://HOST:PORT"),
+        ("http://broker:80", r"http://broker is no MQTT address"),
+        ("mqtt://broker:99999", r"mqtt://broker is not followed by a port from 1 to 65535"),
+        ("mqtt://me:hush/hush@broker", r"mqtt://me is not followed by .* in mqtt\.password_file"),
+    ],
+)
+def test_an_mqtt_address_that_is_none_names_its_key_and_no_password(
+    tmp_path: Path, url: str, said: str
+) -> None:
+    found = config(tmp_path, f"[mqtt]\nurl = '{url}'")
+    with pytest.raises(BusError, match=r"^mqtt\.url \(or TIDEGATE_MQTT_URL\): " + said) as raised:
+        found.mqtt.options()
+    assert "hush" not in str(raised.value)
+
+
 def test_which_bus(tmp_path: Path) -> None:
     assert kafka_of(config(tmp_path, "bus = 'sqlite:x.db'")) is None
     with pytest.raises(BusError, match=r"kafka\.bootstrap is not set"):
