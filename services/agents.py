@@ -19,6 +19,7 @@ from bus.contract import BusError, Link, Message
 from runtime.build import MachineMaker, Options
 from runtime.core import Limits
 from runtime.effects import EffectsFile, recorded
+from runtime.gate import UNVOUCHED
 from runtime.metering.nvml import NvmlUnavailable, inventory, offered, type_name
 from runtime.service import AgentService
 from runtime.simulated import Physics
@@ -188,7 +189,7 @@ class AgentRole:
         yield Sample("tidegate_spool_dropped_total", agent.telemetry_dropped)
         yield Sample("tidegate_published_total", agent.published)
         yield Sample("tidegate_publish_failures_total", agent.publish_failures)
-        for reason, count in counters.refused.copy().items():
+        for reason, count in (dict[str, int].fromkeys(UNVOUCHED, 0) | counters.refused).items():
             yield Sample("tidegate_commands_refused_total", count, (reason,))
         if self._line is not None:
             yield Sample("tidegate_reconnects_total", self._line.reconnects)

@@ -205,6 +205,23 @@ def test_the_served_page_has_what_the_table_says(page: str) -> None:
             assert set(sample.labels) - {"le"} == set(expected[name].labels), name
 
 
+def test_refusals_that_an_alert_sees_are_served_at_0_before(tmp_path: Path) -> None:
+    fleet = Fleet(
+        tmp_path, 'bus = "sqlite:cell.db"\n[http]\nport = 0\n[agent]\nruns = "simulated"\n'
+    )
+    (rule,) = (rule for rule in rules() if rule["alert"] == "TidegateCommandsRefused")
+    (reasons,) = re.findall(r'reason=~"(.*?)"', rule["expr"])
+    try:
+        agent = fleet.start(
+            "cloud-agent", agent__name="a", agent__pool="p", agent__pool_kind="training",
+            agent__nodes="n", agent__gpus_per_node=1,
+        )  # fmt: skip
+        refused = agent.metrics()["tidegate_commands_refused_total"]
+    finally:
+        fleet.end()
+    assert refused == {(reason,): 0.0 for reason in reasons.split("|")}
+
+
 def test_what_an_alert_sees_rise_is_served_at_0_before(page: str) -> None:
     """Prometheus takes the first value of a series for no rise, whatever it is."""
     served = {
