@@ -101,7 +101,9 @@ def _ssl_context(tls: Tls) -> ssl.SSLContext:
             keyfile=tls.key_file or None,
         )
     except (OSError, ssl.SSLError) as error:
-        raise BusError(f"the files of kafka.tls cannot be used ({error}); correct them") from error
+        files = ", ".join(name for name in (tls.ca_file, tls.cert_file, tls.key_file) if name)
+        why = f"[kafka] TLS files {files}: {error}; they must be PEM and readable"
+        raise BusError(why) from error
     return context
 
 
@@ -162,7 +164,7 @@ async def start(client: Any, options: KafkaOptions) -> None:
             await stop(client)
         if isinstance(error, BusError) and await _somebody_listens(options.bootstrap):
             raise BusError(
-                f"{error} Somebody takes connections there: if it is not just starting, see that "
+                f"{error}. Somebody takes connections there: if it is not just starting, see that "
                 "the port is Kafka's (MQTT has another), and TLS and user as its listener wants"
             ) from error
         raise

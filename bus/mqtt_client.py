@@ -70,7 +70,8 @@ class MqttClient:
         self._will = will
         self._clock = clock
         self._keep_session = keep_session
-        self._where = f"mqtt{'s' if options.tls else ''}://{options.host}:{options.port}"
+        #: The broker's address, without user and password.
+        self.where = f"mqtt{'s' if options.tls else ''}://{options.host}:{options.port}"
         self._pauses = 0
         self._session = 0
         self._attempts = 0
@@ -131,7 +132,7 @@ class MqttClient:
             Refused: no broker could take this message.
         """
         if self._now is None:
-            raise LinkDown(f"no connection to {self._where}: {self.problem}; try again later")
+            raise LinkDown(f"no connection to {self.where}: {self.problem}; try again later")
         return self._now.send(message)
 
     def ack(self, message: Incoming) -> None:

@@ -129,13 +129,17 @@ def mqtt_options(address: str, environment: Mapping[str, str] = os.environ) -> M
         namespace = _namespace(address, address.removeprefix("mqtt:").removeprefix("/"))
         return replace(found, namespace=namespace or found.namespace)
     parts = urlsplit(address)
-    shown = f"{parts.scheme}://{parts.hostname or ''}"  # never the password
+    # Never the password, and so not what stands for a port: one with a / in it ends the host there.
+    shown = f"{parts.scheme}://{parts.hostname}" if parts.hostname else "this"
+    if parts.scheme not in ("mqtt", "mqtts") or not parts.hostname:
+        raise BusError(f"{shown} is no MQTT address; write mqtt://HOST:PORT")
     try:
         port = parts.port
-    except ValueError as error:
-        raise BusError(f"{shown}: {error}") from None
-    if parts.scheme not in ("mqtt", "mqtts") or not parts.hostname:
-        raise BusError(f"{shown}: is no MQTT address; write mqtt://HOST:PORT or mqtt:")
+    except ValueError:
+        raise BusError(
+            f"{shown} is not followed by a port from 1 to 65535; a password with one of /?# in it "
+            "can stand in no address, but in mqtt.password_file"
+        ) from None
     encrypted = parts.scheme == "mqtts"
     return MqttOptions(
         parts.hostname,

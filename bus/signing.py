@@ -7,6 +7,7 @@ may be trusted at once: that is how keys are rotated.
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
@@ -90,19 +91,27 @@ class Verifier:
 _MAKE = "make one with: openssl genpkey -algorithm ed25519 -out FILE"
 
 
+def is_key_text(text: str) -> bool:
+    """Whether a trusted key is given as its 32 bytes in base64; else it is the path of a file."""
+    return re.fullmatch(r"[A-Za-z0-9+/]{43}=", text) is not None
+
+
 def _public(key_id: str, text: str) -> Ed25519PublicKey:
     try:
-        if text.endswith(".pem"):
-            # Takes 5 MiB: an edge agent does without if it is given its keys as base64.
-            from cryptography.hazmat.primitives.serialization import load_pem_public_key
+        if is_key_text(text):
+            return Ed25519PublicKey.from_public_bytes(base64.b64decode(text, validate=True))
+        # Takes 5 MiB: an edge agent does without if it is given its keys as base64.
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-            key = load_pem_public_key(Path(text).read_bytes())
-            if not isinstance(key, Ed25519PublicKey):
-                raise BusError(f"trusted key {key_id}: {text} is no Ed25519 key")
-            return key
-        return Ed25519PublicKey.from_public_bytes(base64.b64decode(text, validate=True))
+        key = load_pem_public_key(Path(text).read_bytes())
+        if not isinstance(key, Ed25519PublicKey):
+            raise ValueError("is no Ed25519 key")
+        return key
     except (OSError, ValueError, UnsupportedAlgorithm) as error:
-        raise BusError(f"trusted key {key_id}: {_why(error)}") from None
+        raise BusError(
+            f"trusted key {key_id}: {_why(error)}; give base64 of the 32 bytes of an Ed25519 "
+            "public key, or the path of its PEM file"
+        ) from None
 
 
 def _why(error: Exception) -> str:

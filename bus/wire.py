@@ -85,6 +85,11 @@ class Client(Wire, Protocol):
     """What an agent's link needs beside."""
 
     @property
+    def where(self) -> str:
+        """The broker's address, without user and password."""
+        ...
+
+    @property
     def problem(self) -> str:
         """Why there is no connection, in words; empty while there is one."""
         ...

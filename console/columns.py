@@ -18,6 +18,8 @@ Columns = Mapping[str, Mapping[str, Any]]
 LEFT: Mapping[str, Any] = {"no_wrap": True}
 RIGHT: Mapping[str, Any] = {"no_wrap": True, "justify": "right"}
 REST: Mapping[str, Any] = {"no_wrap": True, "overflow": "ellipsis", "ratio": 1}
+#: What people wrote is in it: it goes on in the next line, and hides no other column.
+WORDS: Mapping[str, Any] = {"overflow": "fold", "max_width": 28}
 
 
 def fitted(
@@ -37,6 +39,7 @@ def fitted(
     for name, told in columns.items():
         if "ratio" in told:
             needs[name] = min(needs[name], _LEAST)
+        needs[name] = min(needs[name], told.get("max_width", needs[name]))
     first: dict[str, Any] = {"min_width": needs[names[0]]}
     half = max(_LEAST, console.width // 2)
     if needs[names[0]] > half:

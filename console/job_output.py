@@ -14,8 +14,9 @@ _open = re.compile(
     r"(?:(?:\x1b\[|\x9b)[0-?]*[ -/]*|(?:\x1b[]P^_X]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*\x1b?"
     r"|\x1b[ -/]*|\r)\Z"
 )
-#: What is left of them, and whatever else a terminal does not show but obeys.
-control = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+#: What is left of them, and whatever else a terminal does not show but obeys: the last have what
+#: follows shown in another order than it is written in.
+control = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 #: A sequence that does not end within so many characters is none.
 _OPEN_MAX = 4096
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from console.bars import bar, legend, progress
-from console.columns import LEFT, REST, RIGHT, Columns, fitted
+from console.columns import LEFT, REST, RIGHT, WORDS, Columns, fitted
 from console.forms import Found, looks
 from console.output import fail, out
 from console.source import Seen, Source
@@ -48,7 +48,7 @@ _NODES: Columns = {
     "node": LEFT,
     "pool": LEFT,
     "agent": LEFT,
-    "state": LEFT,
+    "state": WORDS,
     "loan": LEFT,
     "GPUs": LEFT,
     "used": RIGHT,

@@ -17,6 +17,9 @@ from schemas.codec import CommandEnvelope, Rejected, decode_command
 #: Why a record is no command to this agent.
 Kind = Literal["unsigned", "forged", "unknown_key", "unreadable", "misaddressed", "other_cell"]
 
+#: Those of what no trusted key has signed. One is enough for an alert, so they are shown at 0.
+UNVOUCHED: tuple[Kind, ...] = ("unsigned", "unknown_key", "forged")
+
 #: The most dead letters in a minute. A flood of forgeries is counted; only the first are kept.
 LETTERS_PER_MINUTE = 10
 

@@ -192,6 +192,7 @@ class AgentService:
         if isinstance(said, Refusal):
             self.counters.refused[said.kind] += 1
             if self._gate.keeps_letter(now_s):
+                _log.warning("refuses a command: %s", f"{said.field} {said.reason}".strip())
                 self._dead_letter(record, said)
             return None
         self.counters.commands += 1

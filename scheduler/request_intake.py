@@ -17,7 +17,7 @@ from scheduler.core.stimuli import Cause, Requested, Stimulus
 from scheduler.gateways import Frame, Gateways
 from schemas.codec import RequestEnvelope, decode_request
 from schemas.parse import Rejected
-from schemas.requests import Request
+from schemas.requests import VERB_NAMES, Request
 from schemas.values import MAX_MESSAGE_BYTES
 
 #: What a request that becomes a dead letter is counted as; one that is taken is `done` or
@@ -35,6 +35,12 @@ Outcome = Literal[
     "early",
     "failed",
 ]
+#: Verb and outcome of what no trusted gateway may sign. They are shown at 0: that the first one
+#: came can only be seen in a figure that was there before.
+FORGED = (
+    *(("", outcome) for outcome in ("unsigned", "unknown_key", "forged")),
+    *((verb, "not_its_verb") for verb in VERB_NAMES),
+)
 _BY_HEADER: Mapping[str, Outcome] = {KEY_ID: "unknown_key", ALG: "forged", SIGNATURE: "forged"}
 
 

@@ -19,6 +19,7 @@ from bus.contract import BusError, Link, Message
 from runtime.build import MachineMaker, Options
 from runtime.core import Limits
 from runtime.effects import EffectsFile, recorded
+from runtime.gate import UNVOUCHED
 from runtime.metering.nvml import NvmlUnavailable, inventory, offered, type_name
 from runtime.service import AgentService
 from runtime.simulated import Physics
@@ -39,6 +40,11 @@ _ALIKE = ("gpu_type", "gpu_memory_mib", "speed_factor", "transfer_mib_per_s")
 
 class Line(Protocol):
     """The state of a connection to an MQTT broker; `bus.mqtt_client.MqttClient` is one."""
+
+    @property
+    def where(self) -> str:
+        """The broker's address, without user and password."""
+        ...
 
     @property
     def connected(self) -> bool:
@@ -162,7 +168,7 @@ class AgentRole:
         if self._up:
             return []
         if self._line is not None:
-            return [f"no connection to the MQTT broker: {self._line.problem}"]
+            return [f"no connection to the MQTT broker at {self._line.where}: {self._line.problem}"]
         if self._seen == (0, 0):
             return ["it is starting: the bus has taken no message of it yet"]
         return ["the bus does not take this agent's messages; trying again"]
@@ -183,7 +189,7 @@ class AgentRole:
         yield Sample("tidegate_spool_dropped_total", agent.telemetry_dropped)
         yield Sample("tidegate_published_total", agent.published)
         yield Sample("tidegate_publish_failures_total", agent.publish_failures)
-        for reason, count in counters.refused.copy().items():
+        for reason, count in (dict[str, int].fromkeys(UNVOUCHED, 0) | counters.refused).items():
             yield Sample("tidegate_commands_refused_total", count, (reason,))
         if self._line is not None:
             yield Sample("tidegate_reconnects_total", self._line.reconnects)

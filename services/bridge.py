@@ -111,7 +111,8 @@ class BridgeRole:
     def problems(self) -> list[str]:
         found = [self._kafka.problem] if self._kafka.problem else []
         if not self._client.connected:
-            found.append(f"no connection to the MQTT broker: {self._client.problem}")
+            where, why = self._client.where, self._client.problem
+            found.append(f"no connection to the MQTT broker at {where}: {why}")
         elif self._bridge.problem:
             found.append(self._bridge.problem)
         if not self._group.joined:

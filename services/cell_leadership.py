@@ -14,6 +14,7 @@ from bus.contract import Bus, BusError, Fenced, Record, Unreadable
 from scheduler.core import facts
 from scheduler.core.stimuli import Decision, LeaderStarted, Stimulus
 from scheduler.outgoing import Signs
+from scheduler.request_intake import FORGED
 from scheduler.service import SchedulerService
 from scheduler.service_config import ServiceConfig
 from services.cell_samples import state_samples, use_samples
@@ -179,7 +180,7 @@ class CellLeadership:
         yield Sample("tidegate_dead_letters_dropped_total", counts["letters_dropped"], (cell,))
         yield Sample("tidegate_sequence_gaps_total", counts["gaps"], (cell,))
         yield Sample("tidegate_dead_letters_total", counts["dead_letters"], (cell, "scheduler"))
-        for (verb, outcome), count in self._asked().items():
+        for (verb, outcome), count in (dict.fromkeys(FORGED, 0) | self._asked()).items():
             yield Sample("tidegate_requests_total", count, (cell, verb, outcome))
         for name, durations in self._durations.items():
             yield Sample(f"tidegate_{name}_seconds", durations)

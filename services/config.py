@@ -15,7 +15,7 @@ import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, cast, get_args, get_origin
 
 import orjson
 from pydantic import BaseModel, Field, PrivateAttr, SecretStr, ValidationError
@@ -188,10 +188,14 @@ def _sentences(error: ValidationError) -> list[str]:
     """Give the first error of each key; never with the value, which may be secret."""
     found: dict[str, str] = {}  # by key: each alternative of a union has a complaint of its own
     for one in error.errors(include_url=False, include_input=False):
-        names, known = _walk(one["loc"])
+        names, known, kind = _walk(one["loc"])
         key = ".".join(names)
         if one["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             message = f"no such key{_near(names[-1], known)}"
+        elif one["type"] == "tuple_type":
+            message = "should be a list" + (f"; write [[{key}]] above it" if _fields(kind) else "")
+        elif one["type"] in ("model_type", "dataclass_type", "dict_type"):
+            message = f"should be a table, [{key}]"
         else:
             message = one["msg"].removeprefix("Value error, ").removeprefix(f"{names[-1]}: ")
             message = message if message[:2].isupper() else message[:1].lower() + message[1:]
@@ -199,8 +203,8 @@ def _sentences(error: ValidationError) -> list[str]:
     return list(found.values())
 
 
-def _walk(location: Sequence[int | str]) -> tuple[list[str], list[str]]:
-    """Give the keys of a location without what pydantic adds, and the keys known at its end."""
+def _walk(location: Sequence[int | str]) -> tuple[list[str], list[str], object]:
+    """Give the keys of a location without what pydantic adds; those known at its end; its type."""
     names: list[str] = []
     at: object = Config
     known: list[str] = []
@@ -209,9 +213,12 @@ def _walk(location: Sequence[int | str]) -> tuple[list[str], list[str]]:
         if not fields:
             break  # the rest is the alternative of a union, or a place in a list
         names.append(part)
+        if get_origin(at) in (tuple, dict):  # of sections: this is the number or name of one
+            at = get_args(at)[0 if get_origin(at) is tuple else 1]
+            continue
         known = list(fields)
         at = fields.get(part)
-    return names, known
+    return names, known, at
 
 
 def _fields(kind: object) -> dict[str, object]:

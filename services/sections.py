@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from bus.bridge_limits import BridgeLimits
 from bus.contract import BusError
@@ -87,7 +87,7 @@ class KafkaSection(_Login):
     #: HOST:PORT[,HOST:PORT]; also TIDEGATE_KAFKA_BOOTSTRAP.
     bootstrap: str = ""
     #: A prefix of all topic names, so that several deployments can share a cluster.
-    namespace: str = ""
+    namespace: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]*$")] = ""
     #: The cells in the order of their partitions, the same in every role; add new ones at the end.
     cells: Names = ("default",)
     #: The replication factor of topics that are created. With a single broker it must be 1; its
@@ -97,6 +97,13 @@ class KafkaSection(_Login):
     tls: bool = False
     #: The SASL mechanism for username and password; empty: no SASL.
     sasl: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = ""
+
+    @field_validator("cells")
+    @classmethod
+    def _each_once(cls, cells: tuple[str, ...]) -> tuple[str, ...]:
+        if not cells or len(set(cells)) < len(cells):
+            raise ValueError("name one cell at least, and each once")
+        return cells
 
     def options(self) -> KafkaOptions:
         """Give them as the Kafka bus takes them.
@@ -137,7 +144,7 @@ class MqttSection(_Login):
     #: mqtt[s]://[USER[:PASSWORD]@]HOST[:PORT]; also TIDEGATE_MQTT_URL.
     url: SecretStr = SecretStr("")
     #: A prefix of all MQTT topics, so that several fleets can share a broker.
-    namespace: str = ""
+    namespace: Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]*$")] = ""
     #: How many messages of an agent may be unacknowledged.
     window: Annotated[int, Field(ge=1, le=100)] = 100
     #: The MQTT keep-alive interval.
@@ -158,7 +165,10 @@ class MqttSection(_Login):
                 "mqtt.url is not set; name a broker in the configuration or in "
                 'TIDEGATE_MQTT_URL (on this machine: eval "$(compose/brokers env)")'
             )
-        found = mqtt_options(url)
+        try:
+            found = mqtt_options(url)
+        except BusError as error:
+            raise BusError(f"mqtt.url (or TIDEGATE_MQTT_URL): {error}") from None
         return MqttOptions(
             found.host,
             found.port,
@@ -176,7 +186,7 @@ class HttpSection(Section):
     """`[http]`: where health and metrics are answered."""
 
     #: The address to listen on; 0.0.0.0 for all.
-    host: str = "127.0.0.1"
+    host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     #: 0: any free port, which the log names. Unset: a scheduler's is 9464, a bridge's 9465, agents
     #: have none.
     port: Annotated[int, Field(ge=0, le=65_535)] | Literal["off"] | None = None

@@ -65,9 +65,9 @@ class Settings:
             value = getattr(self, item.name)
             if item.name in ("cycle_gap_s", "rounds_only"):
                 if not 0 <= value < 1e9:
-                    raise ValueError(f"settings: {item.name} must not be below 0, got {value}")
+                    raise ValueError(f"settings: {item.name} must be from 0 to 1e9, got {value}")
             elif value is not None and not 0 < value < 1e9:
-                raise ValueError(f"settings: {item.name} must be above 0, got {value}")
+                raise ValueError(f"settings: {item.name} must be above 0, below 1e9, got {value}")
         for name in ("cycle_s", "load_slot_s"):
             if getattr(self, name) < _LEAST_S:
                 raise ValueError(f"settings: {name} must be at least {_LEAST_S:g}")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bus.contract import BusError
-from bus.signing import Verifier
+from bus.signing import Verifier, is_key_text
 from services import certificates
 from services.doctor.finding import CheckContext, Finding, Reporter
 
@@ -33,8 +33,8 @@ def _of_trusted_keys(context: CheckContext) -> Iterator[Finding]:
         try:
             Verifier.of({key_id: text})
         except BusError as error:
-            said = str(error).removeprefix(f"trusted key {key_id}: ")
-            file = f"{text}: " if text.endswith(".pem") and text not in said else ""
+            said = str(error).removeprefix(f"trusted key {key_id}: ").partition(";")[0]
+            file = "" if is_key_text(text) else f"{text}: "
             yield _report.problem(
                 f"agent.trusted_keys.{key_id}: {file}{said}",
                 "name a file that the agent's user can read, with the public half of the key that "

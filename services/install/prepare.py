@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bus.contract import BusError
-from bus.signing import Verifier
+from bus.signing import Verifier, is_key_text
 from services.agents import machine_settings
 from services.certificates import Files, complaints
 from services.config import Config, ConfigError, load
@@ -98,6 +98,5 @@ def _relative(config: Config) -> Iterator[str]:
         **{f"agent.trusted_keys.{kid}": text for kid, text in section.trusted_keys.items()},
     }
     for key, path in paths.items():
-        is_key_text = key.startswith("agent.trusted_keys") and not str(path).endswith(".pem")
-        if path and not is_key_text and not Path(path).is_absolute():
+        if path and not is_key_text(str(path)) and not Path(path).is_absolute():
             yield f"{key}: {path} is relative; write the whole path, the agent starts in {at.STATE}"

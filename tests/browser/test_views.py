@@ -346,6 +346,18 @@ def test_a_phone_shows_why_and_keeps_the_moment_in_reach(window: Window) -> None
         assert window.page.evaluate(_STICKS_OUT) == []
 
 
+def test_the_narrowest_phone_has_room_for_a_long_name_and_the_time(window: Window) -> None:
+    window.page.set_viewport_size({"width": 360, "height": 740})
+    window.expected.append("404 (Not Found)")
+    window.open(f"/jobs/{'j' * 128}?entry={PAST}")
+    assert window.page.evaluate(_STICKS_OUT) == []
+    clock = window.page.locator(".when strong").bounding_box()
+    button = window.page.get_by_role("button", name="Compare").bounding_box()
+    assert clock is not None
+    assert button is not None
+    assert clock["x"] + clock["width"] <= button["x"]
+
+
 def test_a_mistyped_address_names_the_nearest_view(window: Window) -> None:
     window.expected.append("404 (Not Found)")
     window.open("/jbos/job-0009")

@@ -140,7 +140,7 @@ def test_a_port_of_something_else_is_told_from_nobody(tidegate: Run) -> None:
             said = tidegate.refuses("jobs", "--log", f"kafka://127.0.0.1:{port}")
         finally:
             server.shutdown()
-    assert "Somebody takes connections there" in said
+    assert "answers. Somebody takes connections there" in said
     assert "the port is Kafka's (MQTT has another)" in said
     nobody = tidegate.refuses("jobs", "--log", f"kafka://{NOBODY}")
     assert "Somebody takes connections" not in nobody

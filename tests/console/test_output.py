@@ -130,7 +130,7 @@ def test_a_sparkline_spans_its_range() -> None:
 
 
 def test_what_others_wrote_controls_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    wrote = "the\x1b]52;c;ZXZpbA==\x07 fan\x1b[2J\x9b31m\r is\tloud\n"
+    wrote = "the\x1b]52;c;ZXZpbA==\x07 fan\x1b[2J\x9b31m\r is\u202e\tloud\u2066\n"
     table = Table("reason", "in a text")
     table.add_row(wrote, Text(wrote))
     out().print(table)

@@ -11,6 +11,8 @@ from rich.text import Text
 from console.columns import LEFT, REST, fitted
 from console.reading import ask_log, read_bus
 from scheduler.policies.interface import Reason
+from schemas.requests import CordonNode
+from tests.builders import request_of
 from tests.console.conftest import Run
 from tests.console.stories import Teller, node
 
@@ -26,6 +28,21 @@ def test_a_long_name_hides_no_columns_and_is_whole() -> None:
     assert head == ["job", "state", "why"]
     assert "".join(line[0] for line in lines[:-1]) == names[0]
     assert lines[-1] == ["short", "running", "worth", "its", "price"]
+
+
+def test_what_an_operator_wrote_of_a_node_hides_no_columns_and_is_whole(
+    tidegate: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    told, path = Teller(), tmp_path / "cordoned.db"
+    told.feed(node("n0", "train", "training"))
+    reason = "its fan is loud " * 12
+    told.feed(request_of(told.now_s, CordonNode(node="n0"), "r0", reason=reason))
+    told.write(path)
+    lines = tidegate.does("nodes", "--log", path).out.splitlines()
+    head = next(line.split() for line in lines if line.startswith("node "))
+    assert head[:5] == ["node", "pool", "agent", "state", "loan"]
+    assert " ".join(lines).count("loud") == 12
 
 
 def test_jobs_lists_the_unfinished_and_counts_the_rest(tidegate: Run, log: Path) -> None:

@@ -17,6 +17,7 @@ from edge_agent.agent import EdgeAgentConfig
 from runtime.spool import SpoolLimit
 from services.metrics import METRICS
 from tests.integration.processes import Fleet
+from tests.patience import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "compose" / "prometheus" / "rules.yaml"
@@ -183,7 +184,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The metrics page of a scheduler that leads a cell in a file."""
     fleet = Fleet(tmp_path_factory.mktemp("scheduler"), 'bus = "sqlite:cell.db"\n')
     try:
-        yield fleet.start("scheduler", http__port=0).get("/metrics")[1]
+        scheduler = fleet.start("scheduler", http__port=0)
+        wait_until(lambda: "tidegate_leader_epoch{" in scheduler.get("/metrics")[1])
+        yield scheduler.get("/metrics")[1]
     finally:
         fleet.end()
 
@@ -200,6 +203,37 @@ def test_the_served_page_has_what_the_table_says(page: str) -> None:
         assert family.type == expected[name].kind
         for sample in family.samples:
             assert set(sample.labels) - {"le"} == set(expected[name].labels), name
+
+
+def test_refusals_that_an_alert_sees_are_served_at_0_before(tmp_path: Path) -> None:
+    fleet = Fleet(
+        tmp_path, 'bus = "sqlite:cell.db"\n[http]\nport = 0\n[agent]\nruns = "simulated"\n'
+    )
+    (rule,) = (rule for rule in rules() if rule["alert"] == "TidegateCommandsRefused")
+    (reasons,) = re.findall(r'reason=~"(.*?)"', rule["expr"])
+    try:
+        agent = fleet.start(
+            "cloud-agent", agent__name="a", agent__pool="p", agent__pool_kind="training",
+            agent__nodes="n", agent__gpus_per_node=1,
+        )  # fmt: skip
+        refused = agent.metrics()["tidegate_commands_refused_total"]
+    finally:
+        fleet.end()
+    assert refused == {(reason,): 0.0 for reason in reasons.split("|")}
+
+
+def test_what_an_alert_sees_rise_is_served_at_0_before(page: str) -> None:
+    """Prometheus takes the first value of a series for no rise, whatever it is."""
+    served = {
+        sample.name: [one.labels for one in family.samples if one.name == sample.name]
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+    asked = re.findall(r"increase\((tidegate_\w+)(?:\{(\w+)=~\"(.*?)\"\})?", RULES.read_text())
+    for name, label, values in asked:
+        if "scheduler" in METRICS[name].roles:
+            found = {labels.get(label, "") for labels in served.get(name, [])}
+            assert set(values.split("|")) <= found, name
 
 
 def test_promtool_finds_nothing_to_say_about_the_page(promtool: str, page: str) -> None:

@@ -99,4 +99,4 @@ def test_without_its_broker_the_status_says_why(broker: SecureBroker, tmp_path: 
         wait_until(lambda: site.status(answer)[1]["link_up"] is False, "it says that it has none")
         code, said = site.status(answer)
         assert code == 1
-        assert "no connection to the MQTT broker" in str(said["problems"])
+        assert "no connection to the MQTT broker at mqtts://" in str(said["problems"])

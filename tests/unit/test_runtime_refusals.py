@@ -108,7 +108,11 @@ def _signed(make: Callable[[World], bytes]) -> Callable[[World], tuple[bytes, di
     ],
 )
 async def test_what_is_no_command_to_us_is_a_dead_letter_and_nothing_else(
-    world: World, make: Callable[[World], tuple[bytes, dict[str, str]]], kind: str, field: str
+    world: World,
+    caplog: pytest.LogCaptureFixture,
+    make: Callable[[World], tuple[bytes, dict[str, str]]],
+    kind: str,
+    field: str,
 ) -> None:
     service = world.agent()
     value, headers = make(world)
@@ -120,6 +124,7 @@ async def test_what_is_no_command_to_us_is_a_dead_letter_and_nothing_else(
     (letter,) = await world.letters()
     assert (letter.value, headers.items() <= letter.headers.items()) == (value, True)
     assert letter.headers["dlq_field"] == field
+    assert f"refuses a command: {field}" in caplog.text
     assert letter.headers["dlq_consumer_group"] == "agent-e1"
 
 

@@ -218,6 +218,39 @@ def test_who_leads_is_said_before_readers_take_a_log_for_old(tmp_path: Path) -> 
         config(tmp_path, "[scheduler]\nheartbeat_s = 61")
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[scheduler.pool]]\nname = 't'\nkind = 'edge'", "scheduler.pool.0.gpus_per_node: field"),
+        (
+            "[[scheduler.pool]]\nnmae = 't'",
+            "scheduler.pool.0.nmae: no such key; did you mean name?",
+        ),
+        (
+            "[scheduler.pool]\nname = 't'",
+            "scheduler.pool: should be a list; write [[scheduler.pool]]",
+        ),
+        ("[scheduler.trusted_gateways.a]\nkey = 'x'", "scheduler.trusted_gateways.a.may: field"),
+        ("[[gateway.auth.robots]]\nrole = 'boss'", "gateway.auth.robots.0.role: input should be"),
+        ("[agent]\nnodes = 5", "agent.nodes: should be a list"),
+        ("scheduler = 5", "scheduler: should be a table, [scheduler]"),
+        ("[kafka]\ncells = []", "kafka.cells: name one cell at least, and each once"),
+        ("[kafka]\ncells = ['a', 'a']", "kafka.cells: name one cell at least, and each once"),
+        ("[kafka]\nnamespace = 'a b'", "kafka.namespace: "),
+        ("[mqtt]\nnamespace = 'a#'", "mqtt.namespace: "),
+        ("[http]\nhost = ''", "http.host: "),
+        (
+            "[scheduler.settings]\ncycle_s = 1e9",
+            "scheduler.settings: cycle_s must be above 0, b",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_of_its_own_key(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        config(tmp_path, text)
+    assert f": {said}" in str(raised.value)
+
+
 def test_a_variable_of_no_section_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +282,24 @@ def test_secrets_do_not_show(tmp_path: Path) -> None:
     assert not [text for text in shown if "hush" in text]
     with pytest.raises(ConfigError) as raised:
         config(tmp_path, "[kafka]\npassword = ['hush']")
+    assert "hush" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("broker:1883", r"this is no MQTT address; write mqtt://HOST:PORT"),
+        ("http://broker:80", r"http://broker is no MQTT address"),
+        ("mqtt://broker:99999", r"mqtt://broker is not followed by a port from 1 to 65535"),
+        ("mqtt://me:hush/hush@broker", r"mqtt://me is not followed by .* in mqtt\.password_file"),
+    ],
+)
+def test_an_mqtt_address_that_is_none_names_its_key_and_no_password(
+    tmp_path: Path, url: str, said: str
+) -> None:
+    found = config(tmp_path, f"[mqtt]\nurl = '{url}'")
+    with pytest.raises(BusError, match=r"^mqtt\.url \(or TIDEGATE_MQTT_URL\): " + said) as raised:
+        found.mqtt.options()
     assert "hush" not in str(raised.value)
 
 

@@ -148,6 +148,14 @@ def test_a_bad_trusted_key_is_named(text: str) -> None:
         Verifier.of({"k7": text})
 
 
+def test_the_file_of_a_trusted_key_may_have_any_name(tmp_path: Path) -> None:
+    key = Ed25519PrivateKey.generate()
+    path = tmp_path / "scheduler.pub"
+    path.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    signer, verifier = Signer("k", key), Verifier.of({"k": str(path)})
+    assert verifier.problem(BYTES, signer.headers(BYTES)) is None
+
+
 def test_a_trusted_key_of_another_kind_is_named(tmp_path: Path) -> None:
     path = tmp_path / "other.pem"
     public = X25519PrivateKey.generate().public_key()

@@ -110,6 +110,8 @@ class MqttLine:
 class MqttWire:
     """A `Client`, and the network of its process."""
 
+    where = "mqtt://whole:1883"
+
     def __init__(
         self,
         broker: Mosquitto,
