@@ -3,10 +3,13 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from fastapi import FastAPI, Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from gateway import routes, routes_branches, routes_fleet, routes_journal, routes_requests
@@ -65,7 +68,7 @@ def make_app(gateway: Gateway, hosts: tuple[str, ...] = LOOPBACK_HOSTS) -> FastA
         title="Tidegate",
         version="1",
         description="What a scheduler of GPUs decided and why, now and at any moment of its log.",
-        openapi_url=f"{API}/openapi.json",
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
@@ -94,19 +97,40 @@ def make_app(gateway: Gateway, hosts: tuple[str, ...] = LOOPBACK_HOSTS) -> FastA
             app.openapi_schema = _described(plain())
         return app.openapi_schema
 
+    # Made when it is first asked for, which few do: it costs more than all else that starts here.
     app.openapi = openapi  # type: ignore[method-assign]
+    app.add_api_route(f"{API}/openapi.json", _document, include_in_schema=False)
     app.state.parameters, app.state.integers = {}, {}
-    for path in openapi()["paths"].values():
-        for operation in path.values():
-            name, taken = operation["operationId"], operation.get("parameters", ())
-            queries = [one["name"] for one in taken if one["in"] == "query"]
-            app.state.parameters[name] = queries
-            app.state.integers[name] = [one["name"] for one in taken if _is_integer(one["schema"])]
+    for part in PARTS:
+        for route in part.router.routes:
+            assert isinstance(route, APIRoute)
+            paths, queries = _taken(route.dependant)
+            app.state.parameters[route.name] = list(queries)
+            app.state.integers[route.name] = [
+                name for name, kind in (paths | queries).items() if _is_integer(kind)
+            ]
     return app
 
 
-def _is_integer(schema: Mapping[str, Any]) -> bool:
-    return schema.get("type") == "integer" or any(map(_is_integer, schema.get("anyOf", ())))
+def _document(request: Request) -> Response:
+    """Give the document; FastAPI calls this in a thread, so that nobody else waits for it."""
+    return JSONResponse(request.app.openapi())
+
+
+def _taken(dependant: Dependant) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Give the types of what a route and all that it depends on take of a path and of a query."""
+    paths, queries = (
+        {field.alias: field.field_info.annotation for field in fields}
+        for fields in (dependant.path_params, dependant.query_params)
+    )
+    for other in dependant.dependencies:
+        more = _taken(other)
+        paths, queries = paths | more[0], queries | more[1]
+    return paths, queries
+
+
+def _is_integer(kind: Any) -> bool:
+    return kind is int or any(map(_is_integer, get_args(kind)))
 
 
 def _responses() -> dict[int | str, dict[str, Any]]:

@@ -12,14 +12,16 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bus.clock import Clock
-from gateway.problems import Problem
-from gateway.provider import Provider, refused
+from gateway.problems import Problem, refused
 from gateway.sealing import Seal
 from gateway.subjects import Role, Sight, Subject
 from services.gateway_section import AuthSection, BindingSection, RobotSection
+
+if TYPE_CHECKING:  # where nobody signs in, nothing of it is imported
+    from gateway.provider import Provider
 
 #: What a robot's token begins with, so that scanners for secrets find one that leaks.
 ROBOT = "tidegate_"
@@ -93,7 +95,7 @@ class Identities:
     """Knows people by a session's cookie or a provider's token, and robots by theirs."""
 
     rules: Rules
-    provider: Provider | None
+    provider: "Provider | None"
     seal: Seal
     clock: Clock
     secure: bool  #: Whether browsers come by https.

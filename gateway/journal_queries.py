@@ -17,6 +17,7 @@ from explain.story import End, Ends, Given, Story
 from explain.wording import Wording, reason_from
 from gateway.about import MOMENTS, SUBJECTS, Kind
 from gateway.feed import Feed
+from gateway.index import PLACE_EVERY
 from gateway.past import Moment, guarded, mentioning, raw_between, reachable
 from gateway.problems import Problem
 from gateway.request_context import Asked
@@ -222,7 +223,7 @@ async def decisions(
     after another so many are looked through for one page, which may then hold fewer rows.
     """
     numbers: Sequence[int] = range(before - 1, feed.index.first - 1, -1)
-    step = _STEP if telling else limit
+    step, chosen = _STEP if telling else limit, False
 
     async def find() -> list[int]:
         reachable(feed, before - feed.index.entries)
@@ -234,11 +235,16 @@ async def decisions(
         return sorted(set.intersection(*known), reverse=True)
 
     if subject is not None or rule is not None:
-        numbers, step = await guarded(feed, find), 1
+        numbers, chosen = await guarded(feed, find), True
     wording, found, looked = Wording(feed.origin_s), list[_Document](), 0
     while looked < min(len(numbers), _LOOKED) and len(found) < limit:
         some = numbers[looked : looked + step]
+        if chosen:  # those that are read from the same place, at once
+            place = some[0] // PLACE_EVERY
+            some = [number for number in some if number // PLACE_EVERY == place]
         for entry in reversed(await raw_between(feed, some[-1], some[0] + 1)):
+            if entry.number not in some:
+                continue
             looked += 1
             if not telling or _tells(entry):
                 found.append(_decided(entry, wording, subject, rule))

@@ -46,6 +46,11 @@ def later(detail: str, seconds: float, status: int = 503) -> Problem:
     return Problem(status, detail, headers={"Retry-After": str(wait_s)})
 
 
+def refused(detail: str) -> Problem:
+    """Say that a token is not believed."""
+    return Problem(401, detail, headers={"WWW-Authenticate": 'Bearer error="invalid_token"'})
+
+
 def used_before(key: str, kind: str) -> Problem:
     """Refuse a key that somebody used already for something else of its kind."""
     return Problem(

@@ -19,7 +19,7 @@ from joserfc.errors import ExpiredTokenError, InvalidKeyIdError, JoseError
 from joserfc.jwk import KeySet
 
 from bus.clock import Clock
-from gateway.problems import Problem, later
+from gateway.problems import Problem, later, refused
 from services.gateway_section import LOOPBACK
 
 with warnings.catch_warnings():
@@ -57,11 +57,6 @@ class Client:
     scopes: tuple[str, ...]
     audiences: tuple[str, ...]  #: For one of which a bearer's token must be made.
     redirect_uri: str
-
-
-def refused(detail: str) -> Problem:
-    """Say that a token is not believed."""
-    return Problem(401, detail, headers={"WWW-Authenticate": 'Bearer error="invalid_token"'})
 
 
 class Provider:

@@ -6,9 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from joserfc import jwe
-from joserfc.errors import JoseError
-from joserfc.jwk import OctKey
 
 from bus.contract import BusError
 from services.gateway_section import SECRET_BYTES
@@ -29,12 +26,19 @@ class Seal:
 
     def sealed(self, purpose: str, document: dict[str, Any], until_s: float) -> str:
         """Seal a document; it can be opened before `until_s`, in seconds since the Unix epoch."""
+        from joserfc import jwe  # here, as where nobody signs in nothing is sealed
+        from joserfc.jwk import OctKey
+
         text = orjson.dumps({**document, "until_s": until_s})
         return jwe.encrypt_compact(_HEADER, text, OctKey.import_key(self.key(purpose)),
                                    algorithms=["dir", "A256GCM"])  # fmt: skip
 
     def opened(self, purpose: str, text: str, now_s: float) -> dict[str, Any] | None:
         """Open a document; None: it is none of ours, or its time is over."""
+        from joserfc import jwe
+        from joserfc.errors import JoseError
+        from joserfc.jwk import OctKey
+
         try:
             found = jwe.decrypt_compact(text, OctKey.import_key(self.key(purpose)),
                                         algorithms=["dir", "A256GCM"])  # fmt: skip

@@ -34,7 +34,6 @@ from gateway.log import ServedLog
 from gateway.outbox import Outbox
 from gateway.past import Past
 from gateway.posting import Desk
-from gateway.provider import Client, Provider
 from gateway.request_context import Gateway, LayOut
 from gateway.sealing import Seal, read_secret
 from gateway.subjects import Authority, LocalToken, Role
@@ -159,6 +158,8 @@ def identities(place: Place, clock: Clock) -> Identities:
         secret = read_secret(auth.secret_file)
     provider = None
     if auth.issuer:
+        from gateway.provider import Client, Provider  # all that speaks to one costs a start 0.3 s
+
         try:
             word = "" if (file := auth.client_secret_file) is None else file.read_text("utf-8")
         except OSError as error:

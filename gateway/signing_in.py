@@ -5,14 +5,17 @@ And what a terminal needs to sign in by itself: `/.well-known/tidegate`.
 
 import hmac
 import secrets
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 
 from gateway.identities import SESSION, Identities
 from gateway.problems import Problem
-from gateway.provider import Provider
 from gateway.subjects import cookies_of
+
+if TYPE_CHECKING:
+    from gateway.provider import Provider
 
 _SIGN_IN = "sign-in"
 #: A sign-in is to be done in so many seconds.
@@ -27,7 +30,7 @@ def add_signing_in(app: FastAPI) -> None:
     app.add_api_route("/logout", logout, methods=["POST"], include_in_schema=False)
 
 
-def _known(request: Request) -> tuple[Identities, Provider]:
+def _known(request: Request) -> "tuple[Identities, Provider]":
     """Give who signs people in.
 
     Raises:

@@ -15,8 +15,8 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from heapq import merge
-from itertools import islice
+from itertools import chain, islice
+from operator import attrgetter
 from typing import Self
 
 import orjson
@@ -24,6 +24,8 @@ from pydantic.dataclasses import dataclass as checked
 
 from bus.contract import Message
 from schemas.options import CHECKED, Count
+
+_ROW = attrgetter("row")
 
 
 class DropPriority(IntEnum):
@@ -106,7 +108,9 @@ class Spool:
         lanes = [lane for lane in self._lanes.values() if lane]
         if len(lanes) == 1:
             return list(islice(lanes[0], count))
-        return list(islice(merge(*lanes, key=_row), count))
+        # Sorting goes by the runs that lanes are: many times as fast as merging them one by one.
+        first = chain.from_iterable(islice(lane, count) for lane in lanes)
+        return sorted(first, key=_ROW)[:count]
 
     def sent(self, up_to_row: int) -> None:
         """Remove everything up to a row: the bus has it."""
@@ -149,7 +153,3 @@ class Spool:
         if not self._counts[waiting.subject]:
             del self._counts[waiting.subject]
         self._freed.append(waiting.row)
-
-
-def _row(waiting: SpooledMessage) -> int:
-    return waiting.row

@@ -10,7 +10,7 @@ from console.reading import DEFAULT_LOG
 from demo.claim import Run as Begun, claim
 from tests.console.conftest import Run
 
-SHORT = ("demo", "--hours", "0.2", "--seconds", "0", "--no-live")
+SHORT = ("demo", "--hours", "0.1", "--seconds", "0", "--no-live")
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_the_default_log_is_kept_one_generation(tidegate: Run, folder: Path) -> 
 
 
 def test_a_log_in_use_is_one_sentence(tidegate: Run, folder: Path) -> None:
-    run = Begun(0.2, 7, "tide", None, None, 1e-3)
+    run = Begun(0.1, 7, "tide", None, None, 1e-3)
     with claim(Path("run.db"), run):
         said = tidegate.refuses(*SHORT, "--log", "run.db")
     assert said == "run.db is in use by another demo; wait for its end, or give another --log.\n"

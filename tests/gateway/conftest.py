@@ -127,7 +127,9 @@ async def serve(
         log = ServedLog(str(path), lambda: SqliteBus.open_readonly(path, clock), path, path.parent)
     cells = Cells(log, clock, keep_index=keep_index)
     known = authority or LocalToken(role, PORT, TOKEN)
-    outbox = outbox or Outbox(lambda clock: SqliteBus.open(path, clock), path)
+    outbox = outbox or Outbox(
+        lambda clock: SqliteBus.open(path, clock, durability="process_crash"), path
+    )
     opening = partial(opened, path)
     gateway = Gateway(
         cells,

@@ -65,7 +65,10 @@ class Thread:
 
 
 def agent(desk: Desk, thread: Thread, folder: Path, **schedule: float) -> AgentService:
-    config = EdgeAgentConfig("e0", options=Options(schedule=Schedule(**schedule), spool=SPOOL))
+    pace = Schedule(**schedule)
+    # Nobody loses power here, and each of some 45,000 messages would be waited for.
+    options = Options(durability="process_crash", schedule=pace, spool=SPOOL)
+    config = EdgeAgentConfig("e0", options=options)
     make = simulated(lambda _: 0.0, physics=EXACT)
     return build_agent(config, thread, desk.clock, folder / "e0.db", make)
 

@@ -213,25 +213,25 @@ def test_an_old_log_is_branched(name: str) -> None:
     ("options", "said"),
     [
         (("--entry", 10**9), "there is no entry"),
-        (("--entry", 2600, "--policy", "fofi"), "--policy"),
-        (("--entry", 2600, "--set", "cycle_s=x"), "--set"),
-        (("--entry", 2600, "--set", "cycle_s=-1"), "--set"),
-        (("--entry", 2600, "--set", "nothing=1"), "--set"),
-        (("--entry", 2600, "--lose", "nobody"), "--lose"),
-        (("--entry", 2600, "--add-nodes", "moon=2"), "--add-nodes"),
-        (("--entry", 2600, "--add-nodes", "train=999999999"), "--add-nodes"),
-        (("--entry", 2600, "--demand", "nan"), "--demand"),
+        (("--entry", 26, "--policy", "fofi"), "--policy"),
+        (("--entry", 26, "--set", "cycle_s=x"), "--set"),
+        (("--entry", 26, "--set", "cycle_s=-1"), "--set"),
+        (("--entry", 26, "--set", "nothing=1"), "--set"),
+        (("--entry", 26, "--lose", "nobody"), "--lose"),
+        (("--entry", 26, "--add-nodes", "moon=2"), "--add-nodes"),
+        (("--entry", 26, "--add-nodes", "train=999999999"), "--add-nodes"),
+        (("--entry", 26, "--demand", "nan"), "--demand"),
         (("--request", '{"verb": "node.paint", "node": "n"}'), "'node.paint' is no verb"),
         (("--request", '{"verb": "job.logs", "job": "j"'), "--request"),
-        (("--entry", 2600, "--request", '{"verb": "node.cordon", "node": "nobody"}'), "--request"),
-        (("--entry", 2600, "--demand", "-1"), "--demand"),
-        (("--entry", 2600, "--job", "nobody=1"), "--job"),
-        (("--entry", 2600, "--job", "nobody"), "--job"),
+        (("--entry", 26, "--request", '{"verb": "node.cordon", "node": "nobody"}'), "--request"),
+        (("--entry", 26, "--demand", "-1"), "--demand"),
+        (("--entry", 26, "--job", "nobody=1"), "--job"),
+        (("--entry", 26, "--job", "nobody"), "--job"),
     ],
 )
 def test_what_cannot_be_is_refused(
     night: Path, capsys: Capture, options: tuple[object, ...], said: str
 ) -> None:
-    code, shown, why = ran(capsys, "branch", night, *options)
+    code, shown, why = ran(capsys, "branch", night, "--hours", 1, *options)
     assert (code, shown) == (2, "")
     assert said in why
