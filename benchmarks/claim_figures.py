@@ -144,6 +144,13 @@ def gateway_kills(raw: Raw) -> str:
     return f"{len(raw['problems'])} of {raw['requests']:,}, {raw['gateways_killed']} kills"
 
 
+def twenty_days(raw: Raw) -> str:
+    third, end = raw["memory"][len(raw["memory"]) // 3], raw["memory"][-1]
+    return "; ".join(
+        f"{third[who]:.0f}, {end[who]:.0f} MiB" for who in ("demo_rss_mib", "gateway_rss_mib")
+    )
+
+
 def control_error(raw: Raw) -> str:
     pairs = [one["recorded_and_control"] for one in raw["nights"]]
     done, deadlines = (

@@ -475,6 +475,13 @@ CLAIMS: tuple[Claim, ...] = (
         ("gateway-kills.json",),
     ),
     Claim(
+        "faults.md",
+        "memory of a demo of 20 days: after a third of the time, at the end; of its gateway",
+        figures.twenty_days,
+        "one run; scheduler, agents and tenants in one process",
+        ("twenty-days.json",),
+    ),
+    Claim(
         "gpu.md",
         "times that a GPU's driver saw its owner and a job on it at once; the job's lost steps",
         figures.gpu_shared,
