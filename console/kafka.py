@@ -98,7 +98,11 @@ async def settled(log: str, options: KafkaOptions) -> KafkaOptions:
     if options.namespace or not demos:
         names = [name for name in there if name]
         named = ", ".join(names[:_NAMED_MOST]) + (", ..." if len(names) > _NAMED_MOST else "")
-        others = f"there are {named}" if named else "`tidegate demo --bus kafka` makes one"
+        others = (
+            f"there are {named}"
+            if named
+            else "a scheduler makes one once it leads, and so does `tidegate demo --bus kafka`"
+        )
         fail(f"{log}: Kafka has no journal there; {others}.")
     newest = replace(options, namespace=demo_namespace(demos[-1]))
     say(f"The log is {newest.address}, the newest demo's.")

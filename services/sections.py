@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
@@ -46,6 +46,7 @@ def _word(given: SecretStr, file: Path | None) -> str:
 class _Login(Section):
     """Login and TLS of a connection."""
 
+    KEY: ClassVar[str]  #: Of the section.
     #: The user name; empty: none.
     username: str = ""
     #: The password; better in `password_file`.
@@ -70,9 +71,16 @@ class _Login(Section):
         """Give the password.
 
         Raises:
-            OSError: the file cannot be read.
+            BusError: the file cannot be read.
         """
-        return _word(self.password, self.password_file)
+        try:
+            return _word(self.password, self.password_file)
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is no text"
+            at = f"{self.KEY}.password_file: {self.password_file}"
+            raise BusError(
+                f"{at} cannot be read: {why}; name a file that this user may read"
+            ) from None
 
     def files(self) -> Tls | None:
         """Give the certificates, None if no file is named."""
@@ -84,6 +92,7 @@ class _Login(Section):
 class KafkaSection(_Login):
     """`[kafka]`: the cluster that scheduler, bridge and cloud agents speak to."""
 
+    KEY: ClassVar[str] = "kafka"
     #: HOST:PORT[,HOST:PORT]; also TIDEGATE_KAFKA_BOOTSTRAP.
     bootstrap: str = ""
     #: A prefix of all topic names, so that several deployments can share a cluster.
@@ -97,6 +106,12 @@ class KafkaSection(_Login):
     tls: bool = False
     #: The SASL mechanism for username and password; empty: no SASL.
     sasl: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = ""
+
+    @model_validator(mode="after")
+    def _sasl_has_a_user(self) -> "KafkaSection":
+        if self.sasl and not (self.username and (self.password_file or self.password)):
+            raise ValueError("sasl needs username and password_file; give both, or leave sasl out")
+        return self
 
     @field_validator("cells")
     @classmethod
@@ -141,6 +156,7 @@ class KafkaSection(_Login):
 class MqttSection(_Login):
     """`[mqtt]`: the broker that edge agents and the bridge speak to."""
 
+    KEY: ClassVar[str] = "mqtt"
     #: mqtt[s]://[USER[:PASSWORD]@]HOST[:PORT]; also TIDEGATE_MQTT_URL.
     url: SecretStr = SecretStr("")
     #: A prefix of all MQTT topics, so that several fleets can share a broker.

@@ -162,7 +162,10 @@ def test_what_an_address_does_not_say_is_in_the_configuration(
     assert other == replace(full, bootstrap="other:1", namespace="demo-2")
     with pytest.raises(BusError, match="names no host"):
         options_of("kafka:")
-    for name, value in (("BOOTSTRAP", "e:1"), ("CELLS", '["x", "y"]'), ("SASL", "PLAIN")):
+    for name, value in (
+        ("BOOTSTRAP", "e:1"), ("CELLS", '["x", "y"]'),
+        ("SASL", "PLAIN"), ("USERNAME", "u"), ("PASSWORD", "pw"),
+    ):  # fmt: skip
         monkeypatch.setenv(f"TIDEGATE_KAFKA__{name}", value)
     said = options_of("kafka:/plant")
     assert (said.bootstrap, said.namespace, said.cells, said.sasl) == (

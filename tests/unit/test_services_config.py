@@ -236,6 +236,7 @@ def test_who_leads_is_said_before_readers_take_a_log_for_old(tmp_path: Path) -> 
         ("scheduler = 5", "scheduler: should be a table, [scheduler]"),
         ("[kafka]\ncells = []", "kafka.cells: name one cell at least, and each once"),
         ("[kafka]\ncells = ['a', 'a']", "kafka.cells: name one cell at least, and each once"),
+        ("[kafka]\nsasl = 'PLAIN'\nusername = 'a'", "kafka: sasl needs username and password"),
         ("[kafka]\nnamespace = 'a b'", "kafka.namespace: "),
         ("[mqtt]\nnamespace = 'a#'", "mqtt.namespace: "),
         ("[http]\nhost = ''", "http.host: "),
@@ -249,6 +250,16 @@ def test_what_is_wrong_is_said_of_its_own_key(tmp_path: Path, text: str, said: s
     with pytest.raises(ConfigError) as raised:
         config(tmp_path, text)
     assert f": {said}" in str(raised.value)
+
+
+@pytest.mark.parametrize("section", ["kafka", "mqtt"])
+def test_a_file_of_a_password_that_is_not_there_is_named_with_its_key(
+    tmp_path: Path, section: str
+) -> None:
+    where = "bootstrap = 'h:1'" if section == "kafka" else "url = 'mqtt://h'"
+    found = config(tmp_path, f"[{section}]\n{where}\npassword_file = '/nowhere/word'")
+    with pytest.raises(BusError, match=f"{section}.password_file: /nowhere/word cannot be read"):
+        getattr(found, section).options()
 
 
 def test_a_variable_of_no_section_is_an_error(
