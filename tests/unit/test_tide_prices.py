@@ -40,6 +40,12 @@ def test_jobs_spread_over_sites_until_prices_are_alike() -> None:
     assert sorted(at for at, _ in found.got().values()) == ["a"] * 4 + ["b"] * 4 + ["c"] * 4
 
 
+@pytest.mark.parametrize("name", ["a", "z"])
+def test_of_sites_that_are_as_good_nobody_takes_a_lent_one(name: str) -> None:
+    pools = sorted([lent(name), Pool("train")], key=lambda pool: pool.id)
+    assert opened(snapshot(pools, [Job("j", sizes=(8,))])).got() == {"j": ("train", 8)}
+
+
 @pytest.mark.parametrize(("work_s", "moves"), [(20 * HOUR_S, True), (60.0, False)])
 def test_a_job_leaves_a_slow_site_when_that_pays(work_s: float, moves: bool) -> None:
     pools = [Pool("slow", speed=0.4), Pool("train")]

@@ -15,6 +15,7 @@ from scheduler.policies.interface import (
     Reason,
     Snapshot,
 )
+from scheduler.policies.parts.allot import Allotment
 from scheduler.policies.parts.loans import Loans
 
 _EDGE, _TRAINING = int(Kind.EDGE), int(Kind.TRAINING)
@@ -44,6 +45,25 @@ def enough(
     pool, gpus = seen.nodes.pool[offered], seen.nodes.gpus[offered]
     found = plenty[pool] & (left[pool] >= gpus)
     return {node for node, is_enough in zip(offered, found.tolist(), strict=True) if is_enough}
+
+
+def content(seen: Snapshot, offered: Sequence[int], given: Allotment) -> bool:
+    """Whether each job that is given GPUs is as fast as it could be on any number of offered nodes.
+
+    Then none of them would go there, and to share those nodes out need not be tried.
+
+    Args:
+        seen: What is known.
+        offered: By owners, as indices into `Nodes`.
+        given: What jobs are to have without them.
+    """
+    jobs, rows = seen.jobs, (given.gpus > 0).nonzero()[0]
+    assert given.pool is not None
+    level = np.minimum(jobs.sizes.searchsorted(given.gpus[rows]), len(jobs.sizes) - 1)
+    rate, each = jobs.rate[rows], np.arange(len(rows))
+    has = jobs.affinity[rows, given.pool[rows]] * rate[each, level]
+    there = jobs.affinity[rows[:, None], np.unique(seen.nodes.pool[offered])]
+    return bool((has >= there.max(axis=1) * rate.max(axis=1)).all())
 
 
 def taken(seen: Snapshot, offered: Sequence[int], waits: Bools) -> set[int]:

@@ -21,7 +21,8 @@ from scheduler.policies.tide.promises import Kept, Promises
 ROUNDS = 6
 #: A running job moves only if it gains more elsewhere by 1 - STAY of what it is worth at home.
 STAY = 0.85
-#: Among sites of equal gain the first: by less than any gain that is one.
+#: Among sites of equal gain training's own, which nobody takes back, then the first: by less than
+#: any gain that is one.
 _TIE = 1e-9
 #: More GPUs than there are.
 FAR = np.iinfo(np.int64).max
@@ -215,7 +216,7 @@ def _choose(market: Market, value: Floats, bound: Ints, bids: Bids) -> tuple[Int
         return site, missed(site)
     # A better price elsewhere must make up for what a move is taken to lose.
     tie = np.empty((count, r))
-    tie[:] = _TIE * np.arange(count)[:, None]
+    tie[:] = _TIE * (np.arange(count) + np.where(market.firm, 0, count))[:, None]
     home, runs, _ = market.here
     tie[:, runs] += (1 - STAY) * np.maximum(value[market.here], 0.0)
     tie[home, runs] = 0.0

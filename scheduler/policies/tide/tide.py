@@ -13,6 +13,7 @@ from scheduler.policies.parts.loans import LoanOptions
 from scheduler.policies.ranges import Positive
 from scheduler.policies.tide.borrowing import (
     as_lent,
+    content,
     enough,
     idle,
     lend_only,
@@ -124,6 +125,8 @@ class Tide:
         self, seen: Snapshot, offered: Sequence[int], reclaim: Mapping[str, float], now: _Shared
     ) -> set[int]:
         """Find which of the nodes that owners offer jobs would be on, were they here now."""
+        if not np.count_nonzero(now.waits) and content(seen, offered, now.allotment):
+            return set()
         refused = enough(seen, offered, now.left, now.price, now.waits)
         offered = [node for node in offered if node not in refused]
         # What a tenant with a quota may have of them is known once they are shared out.
