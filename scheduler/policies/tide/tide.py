@@ -56,9 +56,9 @@ class Tide:
     3. All else goes where it is worth most: a job's weight (short ones more, those that waited
        long more, those of higher priority more) times how much faster a GPU makes it, less what a
        change loses in pauses. Each site has a price: what its GPUs are worth to the first job that
-       gets none there. Each job goes where it gains most at those prices, and has the size whose
-       last GPU is worth the price. If all that is worth less than what there is, those who run
-       keep what they have.
+       gets none there. Each job goes where it gains most at those prices (if that is as much at
+       several, to GPUs that nobody takes back), and has the size whose last GPU is worth the price.
+       If all that is worth less than what there is, those who run keep what they have.
        A gang that comes and would lie on two nodes has one to itself if smaller gangs there, or
        some of them, lose less by moving to other nodes of the site than it would by lying apart.
     4. Who has a higher priority than others has its smallest size before they have anything.
