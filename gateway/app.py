@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, get_args
 
@@ -90,16 +91,19 @@ def make_app(gateway: Gateway, hosts: tuple[str, ...] = LOOPBACK_HOSTS) -> FastA
         closing=gateway.closing,
         hosts=hosts,
     )
-    plain = app.openapi
+    plain, made = app.openapi, threading.Lock()
 
     def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = _described(plain())
-        return app.openapi_schema
+        with made:  # several may ask for it at once, each in a thread
+            if app.openapi_schema is None:
+                app.openapi_schema = _described(plain())
+            return app.openapi_schema
 
     # Made when it is first asked for, which few do: it costs more than all else that starts here.
     app.openapi = openapi  # type: ignore[method-assign]
-    app.add_api_route(f"{API}/openapi.json", _document, include_in_schema=False)
+    app.add_api_route(
+        f"{API}/openapi.json", _document, methods=["GET", "HEAD"], include_in_schema=False
+    )
     app.state.parameters, app.state.integers = {}, {}
     for part in PARTS:
         for route in part.router.routes:

@@ -13,6 +13,8 @@ from pydantic import ValidationError
 
 from bus.contract import Record
 from bus.signing import ALG, ALGORITHM, KEY_ID, SIGNATURE, Verifier
+from scheduler.core.cell_moments import in_cell_time
+from scheduler.core.requests import AHEAD_S
 from schemas.codec import decode_request
 from schemas.journal import NO_DIGEST, JournalEntry, decode_entry, follows
 from schemas.parse import Rejected, first_error
@@ -85,8 +87,14 @@ class Audit:
         except (KeyError, TypeError, ValueError):
             yield "decision.facts", "cannot be read"
             return
-        if request is not None:
-            yield from _unfit(request, facts)
+        if request is not None and data is not None:
+            now_s, ahead_s = entry.at_s, data.get("ahead_s", 0.0)
+            # Nobody signed this; but no request is taken long before it was asked.
+            most_s = max(0.0, now_s - request.asked_s) + AHEAD_S
+            if not isinstance(ahead_s, float) or not 0.0 <= ahead_s <= most_s:
+                yield "ahead_s", f"is {ahead_s!r}, and can be {most_s:.0f} s at the most"
+                ahead_s = 0.0
+            yield from _unfit(in_cell_time(request, now_s, ahead_s), facts)
         elif not asked:
             for name, fields in facts:
                 if fields.get("request"):  # empty: its time was up

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from bus.clock import Clock
 from bus.contract import Message, Record
+from scheduler.core.cell_moments import in_cell_time
 from scheduler.core.facts import RequestRefused, SubmissionRefused
 from scheduler.core.rights import Wrong, forbidden
 from scheduler.core.state import ClusterState
@@ -67,12 +68,12 @@ class BatchDecider:
     def request(self, record: Record, envelope: RequestEnvelope) -> None:
         """Decide on what a person asks for."""
         state, counts = self.state, self.intake.requests.counts
-        # Who asks goes by a clock.
-        request, latest_s = envelope.data.moved(self.ahead_s), self.clock.latest_s() + self.ahead_s
+        clock_s, latest_s = self.now_s - self.ahead_s, self.clock.latest_s()
+        request = in_cell_time(envelope.data, self.now_s, self.ahead_s)
         verb = request.args.verb
         if (wrong := self._poisoned(record)) is not None:
             counts[verb, "failed"] += 1
-        elif (untaken := unwanted(state, request, self.now_s, latest_s)) is not None:
+        elif (untaken := unwanted(state, request, clock_s, latest_s)) is not None:
             outcome, wrong = untaken
             counts[verb, outcome] += 1
         elif forbidden(state, request) is not None:

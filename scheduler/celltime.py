@@ -1,9 +1,7 @@
 """The time of a cell: it never falls, and never stands still."""
 
 from bus.clock import Clock
-
-#: A cell whose time is ahead of the clock goes so much slower, until the clock is there.
-SLOWER = 0.1
+from scheduler.core.cell_moments import SLOWER
 
 
 class CellTime:

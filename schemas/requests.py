@@ -9,7 +9,7 @@ is not known to this release, or an argument that is not, is refused: to leave o
 person asks for would be to do something else.
 """
 
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -292,8 +292,6 @@ VerbData = (
 )
 VERBS: tuple[type[Verb], ...] = get_args(VerbData)
 #: By its name, the model of each verb.
-#: What of arguments are moments.
-_MOMENTS = ("by_s", "until_s")
 VERB_NAMES: dict[str, type[Verb]] = {verb.model_fields["verb"].default: verb for verb in VERBS}
 
 
@@ -327,25 +325,6 @@ class Request(Strict):
         if self.role == "tenant" and self.tenant is None:
             raise ValueError("tenant: is missing, and role is tenant")
         return self
-
-    def moved(self, by_s: float) -> "Request":
-        """Give the same with all its moments so much later."""
-        if not by_s:
-            return self
-        known = {name: getattr(self.args, name, None) for name in _MOMENTS}
-        later: dict[str, Any] = {
-            name: at_s + by_s for name, at_s in known.items() if at_s is not None
-        }
-        if isinstance(self.args, SubmitJob) and self.args.spec.deadline_s is not None:
-            deadline_s = self.args.spec.deadline_s + by_s
-            later["spec"] = self.args.spec.model_copy(update={"deadline_s": deadline_s})
-        return self.model_copy(
-            update={
-                "args": self.args.model_copy(update=later),
-                "asked_s": self.asked_s + by_s,
-                "expires_s": self.expires_s + by_s,
-            }
-        )
 
     @property
     def about(self) -> str:

@@ -108,7 +108,9 @@ class NodeRows:
             node.speed_factor,
             node.gpu_memory_mib,
             node.transfer_mib_per_s,
-            _SILENT if node.state is not NodeState.ALIVE else _CLOSED * (kept > 0),
+            _SILENT
+            if node.state is not NodeState.ALIVE
+            else _CLOSED * (kept > 0 and node.loan is None),
         )
 
     def _loan_of(self, node: Node) -> LoanPhase:
@@ -143,7 +145,8 @@ class NodeRows:
         """Give the gangs that are not to be changed.
 
         That are those with a part on a node out of contact. While jobs wait also those on closed
-        nodes alone: nobody else may have their GPUs, so who is planned for them waits in vain.
+        nodes alone: nobody else may have their GPUs, so who is planned for them waits in vain. Not
+        on lent ones: who is there has to move when the owner comes back.
 
         Args:
             job: (h,) whose part of a gang each is.

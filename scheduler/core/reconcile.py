@@ -20,7 +20,7 @@ from scheduler.core.state import Job, policy_name
 from scheduler.core.transitions import JobState, NodeState
 from scheduler.core.turn import Turn
 from scheduler.policies.checked import MalformedPlan, check_reasons
-from scheduler.policies.interface import Plan, Reason, Target
+from scheduler.policies.interface import OF_NODES, Plan, Reason, Target
 from schemas.values import MAX_NODES_PER_GANG
 
 #: The most allocations that one plan changes; the next plan changes the others. With what bounds
@@ -95,7 +95,8 @@ def _as_asked(turn: Turn, plan: Plan) -> Plan:
     # What takes GPUs of closed nodes, which nobody else may have, is not done, nor told.
     vain = {n for n, to in plan.targets.items() if gives_nothing(turn.state, jobs[n], to)}
     if vain:
-        done = (one for one in plan.reasons if one.subject not in vain or one.verb in _STAYS)
+        told = (*_STAYS, *OF_NODES)
+        done = (one for one in plan.reasons if one.subject not in vain or one.verb in told)
         plan = replace(plan, reasons=tuple(done))
     return plan
 
@@ -112,7 +113,7 @@ def _first_changes(turn: Turn, plan: Plan) -> Plan:
     ]
     late = {name for _, _, name in sorted(changes)[CHANGES_MAX:]}
     targets = {name: target for name, target in plan.targets.items() if name not in late}
-    reasons = tuple(reason for reason in plan.reasons if reason.subject not in late)
+    reasons = tuple(one for one in plan.reasons if one.subject not in late or one.verb in OF_NODES)
     return replace(plan, targets=targets, reasons=reasons)
 
 

@@ -17,6 +17,7 @@ from scheduler.core import (
     request_nodes,
     request_settings,
 )
+from scheduler.core.cell_moments import in_cell_time
 from scheduler.core.rights import Wrong, forbidden
 from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Requested
@@ -80,10 +81,11 @@ def untimely(request: Request, now_s: float, latest_s: float | None = None) -> W
 
 def requested(turn: Turn, said: Requested) -> None:
     """Do what a person asks for, or refuse it; a request that was taken before changes nothing."""
-    request = said.request.moved(said.ahead_s)
+    now_s, request = turn.state.now_s, said.request
     if repeated(turn.state, request) is not None:
         return
-    wrong = untimely(request, turn.state.now_s) or forbidden(turn.state, request)
+    wrong = untimely(request, now_s - said.ahead_s) or forbidden(turn.state, request)
+    request = in_cell_time(request, now_s, said.ahead_s)
     wrong = wrong or VERBS[type(request.args)](turn, request, request.args)
     if wrong is None:
         turn.emit(facts.RequestDone(request.id, request.expires_s))

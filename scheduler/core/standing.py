@@ -9,6 +9,8 @@ form, and so the hash, that it had before there were requests (`state.document_o
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
+from schemas.requests import LIFE_MAX_S
+
 #: So many ids of taken requests are remembered; of more, the one that expires first is forgotten.
 TAKEN_MAX = 100_000
 #: What of a cell can be paused.
@@ -155,9 +157,10 @@ class Standing:
     policy: ChosenPolicy | None = None
 
     def take(self, request: str, expires_s: float, now_s: float) -> None:
-        """Remember a request until it expires."""
+        """Remember a request until it expires, and longer: a cell's time may be ahead of clocks."""
         if len(self.taken) % 256 == 255:  # now and then: to look at all each time would be slow
-            self.taken = {name: end_s for name, end_s in self.taken.items() if end_s > now_s}
+            since_s = now_s - LIFE_MAX_S
+            self.taken = {name: end_s for name, end_s in self.taken.items() if end_s > since_s}
         if len(self.taken) >= TAKEN_MAX:
             first = min(self.taken, key=lambda name: (self.taken[name], name))
             self.forgotten_s = max(self.forgotten_s, self.taken.pop(first))

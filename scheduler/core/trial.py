@@ -45,7 +45,7 @@ def refused(state: ClusterState, request: Request) -> Wrong | None:
     # The log may have ended long ago: who asks now would be answered now.
     trial.advance(request.asked_s)
     ahead_s = max(0.0, trial.now_s - request.asked_s)
-    if (wrong := repeated(trial, request.moved(ahead_s))) is not None:
+    if (wrong := repeated(trial, request)) is not None:
         return wrong
     turn = Turn(trial, settings_from(trial.leader.settings), ChangedClaims())
     requested(turn, Requested(raw="{}", ahead_s=ahead_s, request=request))

@@ -131,7 +131,11 @@ class View:
         if not hidden and not self._waits:
             return plan
         reasons = self._waits | {name: Reason(name, "waits", rule) for name, rule in hidden.items()}
-        kept = [reason for reason in plan.reasons if reason.subject not in reasons]
+        kept = [
+            reason
+            for reason in plan.reasons
+            if reason.subject not in reasons or reason.verb in columns.OF_NODES
+        ]
         return replace(plan, reasons=(*kept, *reasons.values()))
 
     def _read(self, state: ClusterState) -> tuple[NodeRows, JobRows]:

@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
 
 from bus.clock import SystemClock
 from bus.sqlite import SqliteBus
-from gateway import openapi
+from gateway import app as gateway_app, openapi
 from gateway.app import make_app
 from gateway.branches import Branches
 from gateway.cells import Cells
@@ -94,6 +95,25 @@ def test_a_start_knows_what_routes_take_and_makes_no_document() -> None:
         route: [one["name"] for one in told if _is_integer(one["schema"])]
         for route, told in taken.items()
     }
+
+
+def test_who_asks_for_the_document_while_it_is_made_gets_all_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    described, begun = gateway_app._described, threading.Event()
+
+    def slowly(document: dict[str, Any]) -> dict[str, Any]:
+        begun.set()
+        time.sleep(0.2)
+        return described(document)
+
+    monkeypatch.setattr(gateway_app, "_described", slowly)
+    app = openapi.make()
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(app.openapi)
+        assert begun.wait(PATIENCE_S)
+        assert "securitySchemes" in app.openapi()["components"]
+        assert first.result() is app.openapi()
 
 
 def _is_integer(schema: Mapping[str, Any]) -> bool:

@@ -35,6 +35,7 @@ from schemas.requests import (
 from schemas.topics import JOURNAL, REQUESTS
 from tests.builders import node_born, submitted
 from tests.desk import Desk, open_desk
+from tests.unit.test_service_clock import DAY_S, led
 
 KEY, OTHER = (Signer("k1", Ed25519PrivateKey.generate()) for _ in range(2))
 
@@ -121,6 +122,26 @@ async def test_a_lift_of_every_freeze_is_proved_for_each(tmp_path: Path) -> None
     assert (lifted, audited(records).findings) == (2, [])
 
 
+async def test_a_log_of_a_cell_whose_time_is_ahead_is_proved(tmp_path: Path) -> None:
+    async with open_desk("memory", tmp_path) as desk:
+        led(desk, lambda: 3 * DAY_S)
+        await desk.hears(desk.say(node_born("n0")), wait_s=30.0)
+        await desk.crash()
+        may = Gateways({"k1": Gateway(KEY.public(), tuple(VERB_NAMES))})
+        desk.start(name="b", gateways=may)
+        await desk.wait(1.0)
+        now_s = desk.clock.now_s()
+        drain = DrainNode(node="n0", by_s=now_s + 100.0)
+        asked: list[VerbData] = [CordonNode(node="n0"), drain, PauseCell(until_s=now_s + 3600.0)]
+        for number, args in enumerate(asked):
+            await desk.hears(_asked(desk, args, f"r{number}"))
+        records = list(await desk.records(JOURNAL.name))
+    done = audited(records)
+    assert (done.requests, done.findings) == (3, [])
+    altered(records, "r2", lambda entry: _data(entry).update(ahead_s=4 * DAY_S))
+    assert "ahead_s" in [one.field for one in audited(records).findings]
+
+
 async def test_another_key_and_no_key_prove_nothing(tmp_path: Path) -> None:
     records = await journal(tmp_path)
     assert [one.field for one in audited(records, OTHER).findings] == ["sig"] * 10
@@ -166,6 +187,8 @@ FORGERIES: list[tuple[str, Callable[[JournalEntry], Any], str]] = [
         lambda e: _fact(e, "NodeAccepted").update(gpu_count=9),
         "decision.NodeAccepted.gpu_count",
     ),
+    ("r0", lambda e: _data(e).update(ahead_s=1e6), "ahead_s"),
+    ("r0", lambda e: _data(e).update(ahead_s="1"), "ahead_s"),
     ("r0", lambda e: e.stimulus.update(kind="TimePassed"), "decision.NodeCordoned"),
 ]
 

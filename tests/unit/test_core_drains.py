@@ -72,6 +72,19 @@ def test_no_policy_gives_others_what_stays_with_a_gang_on_a_cordoned_node(name: 
     assert cell.seen().jobs.phase[0] == Phase.RUNNING, "while nobody waits, it may grow elsewhere"
 
 
+def test_a_gang_moves_off_a_cordoned_node_on_loan_that_goes_back() -> None:
+    serve = [node_born(name, pool="serve", kind="inference") for name in ("s0", "s1")]
+    cell = Cell().told(*serve, node_born("n0"), load(), submitted("j0", gpus_max=4))
+    cell.plan(lend=["s1"])
+    cell.acks()
+    cell.run("j0", pool="serve", s1=4)
+    cell.feed(submitted("waits", gpus_min=8))
+    ask(cell, CordonNode(node="s1"))
+    cell.feed(load(8))
+    cell.adopt(make_policy("tide").plan(cell.seen()))
+    assert cell.job("j0").target == {"n0": [0, 1, 2, 3]}
+
+
 def test_a_gang_with_a_part_on_a_cordoned_node_may_be_changed() -> None:
     cell = two_jobs()
     cell.run("j0", n0=2, n1=2)
