@@ -107,12 +107,6 @@ class KafkaSection(_Login):
     #: The SASL mechanism for username and password; empty: no SASL.
     sasl: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = ""
 
-    @model_validator(mode="after")
-    def _sasl_has_a_user(self) -> "KafkaSection":
-        if self.sasl and not (self.username and (self.password_file or self.password)):
-            raise ValueError("sasl needs username and password_file; give both, or leave sasl out")
-        return self
-
     @field_validator("cells")
     @classmethod
     def _each_once(cls, cells: tuple[str, ...]) -> tuple[str, ...]:
@@ -124,12 +118,18 @@ class KafkaSection(_Login):
         """Give them as the Kafka bus takes them.
 
         Raises:
-            BusError: no server is named.
+            BusError: no server is named, or nobody who logs in.
         """
         if not self.bootstrap:
             raise BusError(
                 "kafka.bootstrap is not set; name a server in the configuration or in "
                 'TIDEGATE_KAFKA_BOOTSTRAP (on this machine: eval "$(compose/brokers env)")'
+            )
+        # Not before: a file may be for several roles, of which each says its own user.
+        if self.sasl and not (self.username and (self.password_file or self.password)):
+            raise BusError(
+                "kafka.sasl needs kafka.username and kafka.password_file; give both, in the "
+                "configuration or as TIDEGATE_KAFKA__USERNAME and so on, or leave sasl out"
             )
         return KafkaOptions(
             self.bootstrap,

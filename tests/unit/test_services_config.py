@@ -236,7 +236,6 @@ def test_who_leads_is_said_before_readers_take_a_log_for_old(tmp_path: Path) -> 
         ("scheduler = 5", "scheduler: should be a table, [scheduler]"),
         ("[kafka]\ncells = []", "kafka.cells: name one cell at least, and each once"),
         ("[kafka]\ncells = ['a', 'a']", "kafka.cells: name one cell at least, and each once"),
-        ("[kafka]\nsasl = 'PLAIN'\nusername = 'a'", "kafka: sasl needs username and password"),
         ("[kafka]\nnamespace = 'a b'", "kafka.namespace: "),
         ("[mqtt]\nnamespace = 'a#'", "mqtt.namespace: "),
         ("[http]\nhost = ''", "http.host: "),
@@ -260,6 +259,17 @@ def test_a_file_of_a_password_that_is_not_there_is_named_with_its_key(
     found = config(tmp_path, f"[{section}]\n{where}\npassword_file = '/nowhere/word'")
     with pytest.raises(BusError, match=f"{section}.password_file: /nowhere/word cannot be read"):
         getattr(found, section).options()
+
+
+def test_sasl_needs_a_user_where_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "[kafka]\nbootstrap = 'h:1'\nsasl = 'PLAIN'"  # for several roles
+    with pytest.raises(BusError, match=r"^kafka\.sasl needs kafka\.username"):
+        config(tmp_path, text).kafka.options()
+    monkeypatch.setenv("TIDEGATE_KAFKA__USERNAME", "u")
+    monkeypatch.setenv("TIDEGATE_KAFKA__PASSWORD", "pw")
+    assert config(tmp_path, text).kafka.options().username == "u"
 
 
 def test_a_variable_of_no_section_is_an_error(
