@@ -99,6 +99,7 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
         *_DEPLOYED,
         "examples",
         "benchmarks/gpu.py",
+        "benchmarks/gpu_cell.py",
         "benchmarks/gpu_door.py",
         "benchmarks/gpu_witness.py",
     ),

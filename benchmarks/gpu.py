@@ -3,9 +3,10 @@
 One GPU belongs to an inference server (`examples/inference_server.py`, which holds memory there and
 computes for each request). Users go away, the GPU is lent, PyTorch trains on it
 (`examples/train_ddp.py`), the agent is killed and comes back, users return, the GPU is reclaimed,
-they go away again, the job ends; a job that asks for more memory than there is fails. A witness
-that asks the driver and /proc, not Tidegate, looks up to twenty times a second at whose processes
-are on the GPU.
+they go away again, the job ends. A job that asks for more memory than there is fails; one that
+leaves a process of a session of its own, with memory on the GPU, loses it before users are
+answered. A witness that asks the driver and /proc, not Tidegate, looks up to twenty times a second
+at whose processes are on the GPU.
 
 Users are seen at a front door of the benchmark's own, which keeps their requests while no server
 is there: so the last server of an owner can be lent, too. `--cpu` tries the script out without a
@@ -14,6 +15,7 @@ GPU; its figures say so.
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -30,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.figures import show
+from benchmarks.gpu_cell import DECLARED, FILES, LEAVES, POLICY
 from benchmarks.gpu_door import Door
 from benchmarks.gpu_witness import PROGRAMS, Witness, pids_of
 from runtime.executors.environment import machine_environment
@@ -38,70 +41,9 @@ from tests.ports import free_ports
 
 ROOT = Path(__file__).parents[1]
 TIDEGATE = [sys.executable, "-m", "console.main"]
-POLICY = (
-    "tide:loans.lend_horizon_s=5:loans.warm_up_s=8:loans.lead_s=5:loans.loan_min_s=3"
-    ":loans.cool_down_s=3:loans.forecast.season=none:loans.forecast.burst_slots=1"
-    ":loans.forecast.half_life_slots=0.3:loans.forecast.trend_slots=2:horizon_s=120"
-)
 _OF_A_NODE = ("gpu_type", "gpu_utilisation", "gpu_memory_mib", "gpu_memory_used", "loan_state")
 #: Rounding stays below, a lost or repeated step does not: see examples/train_ddp.py.
 EQUAL = 1e-9
-FILES = """
-bus = "sqlite:{folder}/bus.db"
-[log]
-format = "text"
-[http]
-port = "off"
-[scheduler]
-births = "any"
-policy = "{policy}"
-heartbeat_s = 5
-[scheduler.settings]
-cycle_s = 2
-cycle_gap_s = 0.3
-load_slot_s = 2
-grace_s = 30
-backoff_s = 2
-[agent]
-name = "gpu-1"
-gpus = 1
-{gpu_type}
-runs = "processes"
-state_file = "{folder}/agent.db"
-effects_file = "{folder}/agent.effects"
-[agent.schedule]
-telemetry_every_s = 2
-load_every_s = 1
-progress_every_s = 1
-[agent.limits]
-checkpoint_min_s = 10
-checkpoint_max_s = 15
-[agent.workers]
-isolation = "{isolation}"
-folder = "{folder}/agent"
-checkpoints = "file://{folder}/checkpoints"
-[agent.load]
-every_s = 0.5
-window_s = 5
-[[agent.load.server]]
-name = "door"
-url = "http://127.0.0.1:{door}/metrics"
-[agent.load.demand]
-latency_target_s = 60
-concurrency_per_gpu = 8
-stabilization_window_s = 4
-drain_s = 5
-gpus_min = 0
-[agent.owner.replicas]
-grace_s = 10
-[agent.owner.protect]
-multiplier = 0
-[[agent.owner.replica]]
-name = "llm"
-node = "gpu-1"
-argv = {serve}
-ready = "http://127.0.0.1:{port}/health"
-"""
 
 
 class Run:
@@ -113,8 +55,9 @@ class Run:
         self.out = folder / "out"
         self.out.mkdir()
         self.out.chmod(0o777)  # the job is another user
-        for name in PROGRAMS:
+        for name in PROGRAMS[:2]:
             shutil.copy(ROOT / "examples" / name, folder / name)
+        (folder / PROGRAMS[2]).write_text(LEAVES.format(device="cuda" if library else "cpu"))
         self.train = [python, f"{folder}/train_ddp.py", *job]
         self.python = python
         self.running: dict[str, subprocess.Popen[bytes]] = {}
@@ -168,7 +111,7 @@ class Run:
     def submit(self, job: str, command: list[str], **more: object) -> None:
         document = {
             "job": job, "tenant": "vision", "model": job, "gpus_min": 1, "gpus_max": 1,
-            "samples_per_step": 240, "rates": [{"gpus": 1, "samples_per_s": 20000}],
+            "samples_per_step": 240, "rates": [{"gpus": 1, "samples_per_s": DECLARED}],
             "start_cost_s": 6, "checkpoint_cost_s": 1,
             "program": {"argv": command, "saves": "on_signal"}, **more,
         }  # fmt: skip
@@ -217,6 +160,8 @@ class Run:
         before = len(self.steps())
         door.users.clear()
         self.until("the job trains again", lambda: len(self.steps()) > before + 20)
+        time.sleep(6)
+        figures["speed"] = self._speed()
         self.until("the job ended", lambda: (self.out / "weights.npz").exists(), 240)
 
         ask = "import torch; torch.empty(10**12, device='cuda')"
@@ -227,10 +172,28 @@ class Run:
         figures["greedy"] = self._greedy()
         self.tidegate("cancel", "greedy", "--log", self.log)
         self._back("back_after_greedy")
+
+        door.users.clear()
+        held = self.out / "held"
+        self.submit("leaves", [self.python, f"{self.folder}/{PROGRAMS[2]}", str(held)])
+        self.until("a job has left a process behind", held.exists)
+        figures["left_behind"] = {"processes": len(witness.workers)} | self._measured()
+        self._back("back_after_leaves")
         if witness.looks[-1][0] < time.time() - 2:
             raise RuntimeError("the witness has seen nothing of late: its figures are void")
         witness.ended.set()
         door.users.clear()
+
+    def _speed(self) -> dict[str, object]:
+        """How fast the job was said to be, is taken to be, and is by its own file."""
+        said = json.loads(self.tidegate("why", "train", "--log", self.log, "--json", "-").stdout)
+        steps = [moment_s for moment_s, _ in self.steps()[-200:]]
+        taken_s = [later - earlier for earlier, later in itertools.pairwise(steps)]
+        return {
+            "declared": DECLARED,
+            "learned": said["curve"] and said["curve"]["points"],
+            "by_its_file": round(240 / float(np.median(taken_s)), 1),
+        }
 
     def _greedy(self) -> str | None:
         """What is said of the job that asks for too much memory."""

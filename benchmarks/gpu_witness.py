@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-PROGRAMS = ("inference_server.py", "train_ddp.py")
+#: The owner's server, and what jobs run.
+PROGRAMS = ("inference_server.py", "train_ddp.py", "leaves.py")
 
 
 class Witness:
@@ -25,7 +26,8 @@ class Witness:
     def _run(self) -> None:
         handle = self._library and self._library.nvmlDeviceGetHandleByIndex(0)
         while not self.ended.wait(0.05):
-            servers, workers = (pids_of(self._folder / name) for name in PROGRAMS)
+            servers, *jobs = (pids_of(self._folder / name) for name in PROGRAMS)
+            workers = [pid for pids in jobs for pid in pids]
             on_gpu, used, busy = len(servers) + len(workers), 0.0, 0.0
             if self._library:
                 on_gpu = len(self._library.nvmlDeviceGetComputeRunningProcesses(handle))

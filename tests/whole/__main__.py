@@ -6,7 +6,9 @@ no law was broken, 1 some were, 2 bad usage.
 """
 
 import argparse
+import itertools
 import json
+import math
 import sys
 import time
 from collections import Counter
@@ -31,6 +33,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=_count, default=100, help="how many storms")
     parser.add_argument("--seed", type=int, default=1, help="the first one")
     parser.add_argument("--jobs", type=_count, default=1, help="how many side by side")
+    parser.add_argument("--minutes", type=float, help="begin no storm after so long")
     parser.add_argument("--hours", type=float, help="virtual hours of each storm; else drawn")
     parser.add_argument("--without", default="", help="kinds of faults to leave out, with commas")
     parser.add_argument("--blows", help="only these faults of the storm, by number, with commas")
@@ -48,7 +51,7 @@ def main() -> int:
     without = set(filter(None, given.without.split(",")))
     if unknown := without - KINDS.keys():
         parser.error(f"--without: no such kind: {', '.join(sorted(unknown))}; {', '.join(KINDS)}")
-    for name in ("hours", "patience"):
+    for name in ("hours", "minutes", "patience"):
         if (value := getattr(given, name)) is not None and value <= 0:
             parser.error(f"--{name}: must be above 0")
     storms = [_storm(given, seed, without) for seed in range(given.seed, given.seed + given.seeds)]
@@ -92,13 +95,20 @@ def _numbers(text: str) -> list[int]:
 
 
 def _all(storms: list[Storm], given: argparse.Namespace) -> Iterator[Outcome]:
+    end_s = math.inf if given.minutes is None else time.monotonic() + 60 * given.minutes
     if given.jobs == 1 or given.verbose:
         say = print if given.verbose else None
-        yield from (run(storm, say, given.patience) for storm in storms)
+        in_time = itertools.takewhile(lambda _: time.monotonic() < end_s, storms)
+        yield from (run(storm, say, given.patience) for storm in in_time)
         return
     with ProcessPoolExecutor(given.jobs) as pool:
         asked = [pool.submit(run, storm, None, given.patience) for storm in storms]
-        yield from (done.result() for done in as_completed(asked))
+        for done in as_completed(asked):
+            if not done.cancelled():
+                yield done.result()
+            if time.monotonic() >= end_s:
+                for one in asked:
+                    one.cancel()
 
 
 def _tell(outcome: Outcome, storm: Storm, given: argparse.Namespace) -> None:
