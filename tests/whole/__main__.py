@@ -13,7 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -96,19 +96,20 @@ def _numbers(text: str) -> list[int]:
 
 def _all(storms: list[Storm], given: argparse.Namespace) -> Iterator[Outcome]:
     end_s = math.inf if given.minutes is None else time.monotonic() + 60 * given.minutes
+    in_time = itertools.takewhile(lambda _: time.monotonic() < end_s, storms)
     if given.jobs == 1 or given.verbose:
         say = print if given.verbose else None
-        in_time = itertools.takewhile(lambda _: time.monotonic() < end_s, storms)
         yield from (run(storm, say, given.patience) for storm in in_time)
         return
     with ProcessPoolExecutor(given.jobs) as pool:
-        asked = [pool.submit(run, storm, None, given.patience) for storm in storms]
-        for done in as_completed(asked):
-            if not done.cancelled():
-                yield done.result()
-            if time.monotonic() >= end_s:
-                for one in asked:
-                    one.cancel()
+        running: set[Future[Outcome]] = set()
+        while True:
+            more = itertools.islice(in_time, 2 * given.jobs - len(running))
+            running |= {pool.submit(run, storm, None, given.patience) for storm in more}
+            if not running:
+                return
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            yield from (one.result() for one in done)
 
 
 def _tell(outcome: Outcome, storm: Storm, given: argparse.Namespace) -> None:
