@@ -34,6 +34,9 @@ from services.metrics import RoleName, Sample
 from services.probe import BusProbe
 from services.sections import AgentSection, SimulatedSection
 
+#: Commands in a row that no trusted key has signed, from which on none is thought to be. A lease
+#: is renewed often: who forges one command has a good one follow it soon.
+_REFUSED_LEAST = 2
 #: What both agents may be told of their GPUs.
 _ALIKE = ("gpu_type", "gpu_memory_mib", "speed_factor", "transfer_mib_per_s")
 
@@ -151,7 +154,18 @@ class AgentRole:
 
     def problems(self) -> list[str]:
         of_machine = [] if self._machine is None else self._machine.problems(self._clock.now_s())
-        return [*self._of_line(), *self._of_newer_start(), *of_machine]
+        return [*self._of_line(), *self._of_newer_start(), *self._of_refusals(), *of_machine]
+
+    def _of_refusals(self) -> list[str]:
+        """Say that it obeys nobody; its lease is renewed by a command, and so ends."""
+        count = self._agent.counters.unvouched
+        if count < _REFUSED_LEAST:
+            return []
+        return [
+            f"it refuses all commands, the last {count}, since no key that it trusts has signed "
+            "them, so its gangs end with their lease: compare agent.trusted_keys with the "
+            "schedulers' scheduler.signing_key_id and signing_key_file"
+        ]
 
     def _of_newer_start(self) -> list[str]:
         newer_boot, own = self._agent.newer_boot, self._agent.bootid
