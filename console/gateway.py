@@ -1,6 +1,7 @@
 """`tidegate serve`: the gateway of a log; `tidegate gateway token`: a robot's way in."""
 
 import asyncio
+import logging
 import re
 import sys
 import webbrowser
@@ -78,14 +79,18 @@ def serve(
         from gateway.server import Place, serve as serve_
         from services.config import ConfigError, load
         from services.gateway_section import AuthSection
+        from services.secret_files import open_to_all
 
     flags = list(settings or [])
     flags += [] if host is None else [f"gateway.host={host}"]
     flags += [] if port is None else [f"gateway.port={port}"]
     try:
-        section = load(config, flags).gateway
+        read_first = load(config, flags)
     except ConfigError as error:
         fail(str(error))
+    section = read_first.gateway
+    for sentence in open_to_all(read_first, "gateway"):
+        logging.getLogger("tidegate.gateway").warning(sentence)
     kafka = None
     if is_kafka(address):
         kafka = asyncio.run(settled(address, options_of(address, config, flags)))

@@ -5,6 +5,7 @@
 """
 
 import difflib
+import re
 import secrets
 from collections.abc import Hashable
 from typing import Any
@@ -23,7 +24,12 @@ _AS_THEY_ARE = ("workdir", "code", "code_sha256", "outputs")
 #: Short ways to say what `JobSubmitted` and `Program` have under other names.
 _SHORT = ("sizes", "deadline", "command", "environment", *_AS_THEY_ARE)
 #: Fields whose numbers are texts.
-_TEXTS = {"job", "tenant", "model", "command", "argv", "environment", "env"}
+_TEXTS = {
+    *("job", "tenant", "model", "command", "argv", "environment", "env", "secrets", "image"),
+    *_AS_THEY_ARE,
+}
+#: From here on not every whole number is a float.
+_FLOATS_WHOLE = 2.0**53
 _NUMBERS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
 
 
@@ -210,6 +216,12 @@ class _Plain(yaml.SafeLoader):
             )
         return found
 
+    def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
+        """Give 1e6 as a whole number, since a number of steps has to be one; a float takes it."""
+        found = super().construct_yaml_float(node)
+        exponent = "e" in node.value.lower()
+        return int(found) if exponent and found % 1 == 0 and abs(found) < _FLOATS_WHOLE else found
+
 
 def _as_written(node: yaml.Node) -> None:
     """Make texts of the numbers in a node: 0123 is 83 to YAML, 12:30 is 750, and 3.10 is 3.1."""
@@ -224,6 +236,13 @@ def _as_written(node: yaml.Node) -> None:
 
 
 _Plain.add_constructor("tag:yaml.org,2002:int", _Plain.construct_yaml_int)
+_Plain.add_constructor("tag:yaml.org,2002:float", _Plain.construct_yaml_float)
+# As YAML 1.2 and JSON have it. To YAML 1.1 a number with an exponent needs a point and a sign.
+_Plain.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+\Z"),
+    list("-+.0123456789"),
+)
 
 
 def _yaml(value: bytes) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from bus.letters import dead_letter
 from runtime.addresses import addressed
 from runtime.core import AgentCore, Command
 from runtime.executor import Machine
-from runtime.gate import Gate, Refusal, Verifier
+from runtime.gate import UNVOUCHED, Gate, Refusal, Verifier
 from runtime.logs import LogSender
 from runtime.publisher import Publisher
 from runtime.spool import DropPriority, Spool, SpooledMessage, SpoolLimit
@@ -62,6 +62,8 @@ class Counters:
     listen_failures: int = 0
     #: Commands not carried out, by reason: `runtime.gate.Kind` and `runtime.core.Objection`.
     refused: Counter[str] = field(default_factory=Counter)
+    #: Commands in a row, until now, that no trusted key has signed.
+    unvouched: int = 0
 
 
 class AgentService:
@@ -191,11 +193,12 @@ class AgentService:
         said = self._gate.read(record)
         if isinstance(said, Refusal):
             self.counters.refused[said.kind] += 1
+            self.counters.unvouched = self.counters.unvouched + 1 if said.kind in UNVOUCHED else 0
             if self._gate.keeps_letter(now_s):
                 _log.warning("refuses a command: %s", f"{said.field} {said.reason}".strip())
                 self._dead_letter(record, said)
             return None
-        self.counters.commands += 1
+        self.counters.commands, self.counters.unvouched = self.counters.commands + 1, 0
         expires_s = _seconds(said.expirytime)
         if isinstance(said.data, SendLog):
             if expires_s is None or now_s < expires_s:

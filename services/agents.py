@@ -20,7 +20,7 @@ from runtime.build import MachineMaker, Options
 from runtime.core import Limits
 from runtime.effects import EffectsFile, recorded
 from runtime.gate import UNVOUCHED
-from runtime.metering.nvml import NvmlUnavailable, inventory, offered, type_name
+from runtime.metering.nvml import NvmlUnavailable, inventory, least_mib, offered, type_name
 from runtime.service import AgentService
 from runtime.simulated import Physics
 from runtime.simulated_owner import Demand, Service, simulated
@@ -34,6 +34,14 @@ from services.metrics import RoleName, Sample
 from services.probe import BusProbe
 from services.sections import AgentSection, SimulatedSection
 
+#: Commands in a row that no trusted key has signed, from which on none is thought to be. A lease
+#: is renewed often: who forges one command has a good one follow it soon.
+_REFUSED_LEAST = 2
+#: What to do where the driver has GPUs and not their memory.
+MEMORY_UNKNOWN = (
+    "agent.gpu_memory_mib is not set, and the driver does not say how much memory its GPUs have, "
+    "as where they share it with the processor; set how much of it the jobs on one GPU may use"
+)
 #: What both agents may be told of their GPUs.
 _ALIKE = ("gpu_type", "gpu_memory_mib", "speed_factor", "transfer_mib_per_s")
 
@@ -151,7 +159,18 @@ class AgentRole:
 
     def problems(self) -> list[str]:
         of_machine = [] if self._machine is None else self._machine.problems(self._clock.now_s())
-        return [*self._of_line(), *self._of_newer_start(), *of_machine]
+        return [*self._of_line(), *self._of_newer_start(), *self._of_refusals(), *of_machine]
+
+    def _of_refusals(self) -> list[str]:
+        """Say that it obeys nobody; its lease is renewed by a command, and so ends."""
+        count = self._agent.counters.unvouched
+        if count < _REFUSED_LEAST:
+            return []
+        return [
+            f"it refuses all commands, the last {count}, since no key that it trusts has signed "
+            "them, so its gangs end with their lease: compare agent.trusted_keys with the "
+            "schedulers' scheduler.signing_key_id and signing_key_file"
+        ]
 
     def _of_newer_start(self) -> list[str]:
         newer_boot, own = self._agent.newer_boot, self._agent.bootid
@@ -267,6 +286,9 @@ def of_driver(section: AgentSection) -> dict[str, Any]:
 
     Nothing where there is no driver to ask: then what the role assumes counts. Of several kinds,
     the least memory.
+
+    Raises:
+        ConfigError: the driver does not say how much memory they have, nor does the configuration.
     """
     if section.runs != "processes" or section.gpu_type == CPU:
         return {}
@@ -277,7 +299,11 @@ def of_driver(section: AgentSection) -> dict[str, Any]:
         return {}
     if not found:
         return {}
-    memory_mib = min(gpu.memory_mib for gpu in found)
+    memory_mib = least_mib(found)
+    if memory_mib is None:
+        memory_mib = section.gpu_memory_mib
+    if memory_mib is None:
+        raise ConfigError(MEMORY_UNKNOWN)
     return {"gpu_type": type_name(found[0].name), "gpu_memory_mib": memory_mib}
 
 

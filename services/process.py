@@ -20,6 +20,7 @@ from services.http import HttpServer, as_json, as_metrics
 from services.logs import configure
 from services.loop_monitor import STUCK_S, LoopMonitor
 from services.metrics import AGENTS, Page, RoleName, Sample
+from services.secret_files import open_to_all
 
 #: A role's port if `http.port` is not set; agents have none, because there may be many.
 PORTS: Mapping[RoleName, int] = {"scheduler": 9464, "bridge": 9465}
@@ -72,6 +73,8 @@ async def _serve(
     about = {"cell": config.cell} if role in AGENTS else {}
     log = configure(config.log, role=role, name=name, **about)
     for sentence in config.deprecated:
+        log.warning(sentence)
+    for sentence in open_to_all(config, role):
         log.warning(sentence)
     running = make(log)
     monitor = LoopMonitor()

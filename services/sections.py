@@ -291,7 +291,8 @@ class AgentSection(Section):
     gpus: Count | None = None
     #: The type of the GPUs; `cpu`: slots of the processors. Unset, with processes: the driver's.
     gpu_type: Name | None = None
-    #: Memory of one GPU, in MiB. Unset, with processes: the driver's.
+    #: Memory of one GPU, in MiB. Unset, with processes: the driver's. It has to be set where the
+    #: driver does not say it, as where GPU and processor share their memory.
     gpu_memory_mib: Count | None = None
     #: Speed of the GPUs relative to those for which jobs declare their rates.
     speed_factor: Annotated[float, Field(gt=0.0, le=100.0)] | None = None

@@ -112,6 +112,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         _starts_none = None
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Let brokers of other layers be stopped: what a session began ends with its last test."""
+    global _starts_none
+    if nextitem is None:
+        _starts_none = None
+    return (yield)
+
+
 def _refuse(event: str, _: tuple[object, ...]) -> None:
     if _starts_none is not None and event in _STARTS:
         pytest.fail(f"{event}: mark this test `process`, or move it to tests/process")

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +25,7 @@ from runtime.executors.local_checkpoints import (
 )
 from runtime.executors.options import ExecutorOptions
 from runtime.executors.progress import AnnouncedCheckpoint
-from runtime.identity import as_user
-from runtime.trees import remove_tree
+from runtime.executors.removing import Removals
 
 _MIB = 1024 * 1024
 #: The longest wait between two tries of an upload.
@@ -110,7 +109,7 @@ class CheckpointUploader:
         #: The newest checkpoint on the local disk, uploaded or not.
         self.newest: LocalCheckpoint | None = None
         self._on_disk: list[LocalCheckpoint] = []
-        self._sync = CheckpointSync()
+        self._sync, self._removals = CheckpointSync(), Removals()
         self._upload: _Upload | None = None
         self._waiting: LocalCheckpoint | None = None
         self._again_s = 0.0
@@ -141,6 +140,7 @@ class CheckpointUploader:
     def add(self, checkpoint: LocalCheckpoint) -> None:
         """Upload and sync this one, too; of several that wait, only the newest is uploaded."""
         step, path = checkpoint.step, checkpoint.announced.path
+        self._removals.keep(path)
         self._on_disk = [
             one for one in self._on_disk if (one.step, one.announced.path) != (step, path)
         ]
@@ -268,8 +268,7 @@ class CheckpointUploader:
             # Of a run that was set aside we know what the gang began from, not what is older.
             with contextlib.suppress(OSError):  # they go the next time
                 users |= {run / CHECKPOINTS: None for run in self._aside(durable[-1].run.parent)}
-        if users:
-            in_thread(lambda: _remove(users))
+        self._removals.remove(users)
 
     def _aside(self, job: Path) -> Iterator[Path]:
         """Find the runs set aside whose checkpoints nobody needs."""
@@ -277,9 +276,3 @@ class CheckpointUploader:
             if "." in run.name and run not in self.runs and not has_unstored_result(run):
                 if (run / CHECKPOINTS).exists():
                     yield run
-
-
-def _remove(users: Mapping[Path, int | None]) -> None:
-    for path, user in users.items():
-        with as_user(user), contextlib.suppress(ValueError):  # no name that a disk can have
-            remove_tree(path)

@@ -40,7 +40,8 @@ class Gpu:
 
     uuid: str
     name: str
-    memory_mib: int
+    #: None: the driver does not say, as where GPU and processor share their memory.
+    memory_mib: int | None
     #: Its place in the driver's list, as CUDA_VISIBLE_DEVICES counts.
     index: int
 
@@ -248,7 +249,7 @@ def inventory(library: Any | None = None) -> list[Gpu]:
             Gpu(
                 device.uuid,
                 str(library.nvmlDeviceGetName(device.handle)),
-                int(library.nvmlDeviceGetMemoryInfo(device.handle).total // _MIB),
+                _total_mib(library, device.handle),
                 index,
             )
             for index, device in enumerate(_devices(library))
@@ -258,6 +259,22 @@ def inventory(library: Any | None = None) -> list[Gpu]:
         raise NvmlUnavailable(f"NVML: {error} while listing the GPUs; see `nvidia-smi`") from None
     finally:
         opened.close()
+
+
+def _total_mib(library: Any, handle: Any) -> int | None:
+    try:
+        return int(library.nvmlDeviceGetMemoryInfo(handle).total // _MIB) or None
+    except library.NVMLError as error:
+        if error.value in _DRIVER | _GONE:
+            raise
+        return None
+
+
+def least_mib(gpus: Sequence[Gpu]) -> int | None:
+    """Give the least memory that any of some GPUs has; None if of one that is not known."""
+    memory = [gpu.memory_mib for gpu in gpus]
+    known = [one for one in memory if one is not None]
+    return min(known, default=None) if len(known) == len(memory) else None
 
 
 def offered(found: Sequence[Gpu], ids: Collection[str], count: int) -> list[Gpu]:

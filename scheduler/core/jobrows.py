@@ -295,10 +295,6 @@ class JobRows:
         job, slot, gpus = self._holdings
         return np.stack((self.live()[0].searchsorted(job), slot, gpus))
 
-    def some_wait(self) -> bool:
-        """Whether jobs are shown that wait."""
-        return bool((self._table[0, self.live()[0]] == WAITING).any())
-
     def columns(self, now_s: float, pool: Ints, away: Ints, affinity: Floats) -> Jobs:
         """Make the columns of the live jobs.
 

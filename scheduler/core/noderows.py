@@ -141,25 +141,23 @@ class NodeRows:
         gangs = [jobs[name] for name in dict.fromkeys(node.holder) if name in jobs]
         return sum(len(gang.allocation.get(node.id, ())) for gang in gangs)
 
-    def kept(self, job: Ints, slots: Ints, *, some_wait: bool) -> Ints:
-        """Give the gangs that are not to be changed.
+    def kept(self, job: Ints, slots: Ints) -> tuple[Ints, Ints]:
+        """Give the gangs that are not to be changed, and those that are not while jobs wait.
 
-        That are those with a part on a node out of contact. While jobs wait also those on closed
-        nodes alone: nobody else may have their GPUs, so who is planned for them waits in vain. Not
-        on lent ones: who is there has to move when the owner comes back.
+        The first have a part on a node out of contact. The others are on closed nodes alone: nobody
+        else may have their GPUs, so who is planned for them waits in vain. Not those on lent ones:
+        who is there has to move when the owner comes back.
 
         Args:
             job: (h,) whose part of a gang each is.
             slots: (h,) of its node.
-            some_wait: Whether jobs wait.
         """
         why = self._table[_KEPT, slots]
-        found, on_closed = why == _SILENT, why == _CLOSED
-        if some_wait and np.count_nonzero(on_closed):
-            alone = np.bincount(job) == np.bincount(job, on_closed)
-            found |= on_closed & alone[job]
-        gangs: Ints = job[found]
-        return gangs
+        silent, on_closed = job[why == _SILENT], why == _CLOSED
+        if not on_closed.any():
+            return silent, job[:0]
+        alone = np.bincount(job) == np.bincount(job, on_closed)
+        return silent, job[on_closed & alone[job]]
 
     def contact(self) -> Contact:
         """Give what there is to see, the same object while that does not change."""

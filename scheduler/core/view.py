@@ -10,6 +10,7 @@ from scheduler.core import facts, quotas
 from scheduler.core.jobrows import JobRows
 from scheduler.core.noderows import Contact, NodeRows, Sites
 from scheduler.core.registry import NAMES
+from scheduler.core.startable import could_start
 from scheduler.core.state import SLOTS, ClusterState, Lender, policy_name, slot_s
 from scheduler.policies import interface as columns
 from scheduler.policies.interface import SIZES_MOST, Figure, Floats, Ints, Reason
@@ -53,6 +54,7 @@ class _Where(NamedTuple):
     holdings: columns.Holdings
     pool: Ints  #: (n,) where each job is, or is going to; -1: nowhere.
     away: Ints  #: Indices of jobs that hold GPUs where nothing may be changed now.
+    closed: Ints  #: Of gangs on closed nodes alone, not to be changed while jobs wait.
 
 
 class View:
@@ -105,6 +107,8 @@ class View:
         where = self._where = self._where or _look(nodes, jobs)
         affinity = jobs.affinity(where.sites)
         shown = jobs.columns(state.now_s, where.pool, where.away, affinity)
+        if len(where.closed) and _some_could_start(state, shown, where):
+            shown = _left_alone(shown, where.closed)
         self._waits = {name: _crowded_out(name) for name in jobs.left_out}
         given: dict[str, tuple[int, int]] = {}
         if state.standing.quotas:
@@ -202,8 +206,21 @@ def _look(nodes: NodeRows, jobs: JobRows) -> _Where:
     pool.flags.writeable = False
     _read_only(sites.pools)
     holdings = _read_only(columns.Holdings(job[seen], node[seen], gpus[seen]))
-    away = nodes.kept(job, slot, some_wait=jobs.some_wait())
-    return _Where(sites, _read_only(nodes.columns(sites)), holdings, pool, away)
+    away, closed = nodes.kept(job, slot)
+    return _Where(sites, _read_only(nodes.columns(sites)), holdings, pool, away, closed)
+
+
+def _some_could_start(state: ClusterState, jobs: columns.Jobs, where: _Where) -> bool:
+    quotas = state.standing.quotas
+    return bool(could_start(jobs, where.sites.pools, where.nodes, quotas).any())
+
+
+def _left_alone(jobs: columns.Jobs, rows: Ints) -> columns.Jobs:
+    """Show these as gangs that are not to be changed."""
+    phase = jobs.phase.copy()
+    phase[rows] = columns.MOVING
+    phase.flags.writeable = False
+    return replace(jobs, phase=phase)
 
 
 def _read_only(part: _Part) -> _Part:

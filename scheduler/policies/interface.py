@@ -153,7 +153,8 @@ class Nodes:
 
     A cordoned one is left out, unless it is being drained or is on loan, or gangs stay on it: then
     it has their GPUs alone, none of them free, and who is planned for them anew is refused. While
-    jobs wait, a gang on such nodes alone is MOVING: it is left as it is.
+    jobs wait that could start if nobody else were there, a gang on such nodes alone is MOVING: it
+    is left as it is.
     """
 
     ids: tuple[str, ...]

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 
-from runtime.metering.nvml import Gpu, NvmlUnavailable, inventory, offered
+from runtime.metering.nvml import Gpu, NvmlUnavailable, inventory, least_mib, offered
 from services.agents import gpus_of
 from services.doctor.finding import CheckContext, Finding, Reporter
 from services.machines import CPU
@@ -45,10 +45,15 @@ def check(context: CheckContext) -> Iterator[Finding]:
         return
     yield from _of_driver(found, count, key, context.config.agent.workers)
     given = offered(found, section.workers.gpu_ids if section.workers else (), count)
-    least_mib = min((gpu.memory_mib for gpu in given), default=0)
-    if given and (section.gpu_memory_mib or 0) > _OF_MEMORY * least_mib:
+    said_mib, memory_mib = section.gpu_memory_mib, least_mib(given)
+    if given and memory_mib is None and said_mib is None:
         yield _report.problem(
-            f"agent.gpu_memory_mib says {section.gpu_memory_mib}, and the driver {least_mib}: jobs "
+            "the driver does not say how much memory the GPUs have, so no agent starts",
+            "set agent.gpu_memory_mib to what the jobs on one GPU may use",
+        )
+    elif memory_mib is not None and (said_mib or 0) > _OF_MEMORY * memory_mib:
+        yield _report.problem(
+            f"agent.gpu_memory_mib says {said_mib}, and the driver {memory_mib}: jobs "
             "that fit what is said end without memory",
             "leave it out: the driver is asked then",
         )

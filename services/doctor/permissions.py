@@ -2,7 +2,6 @@
 
 import os
 import pwd
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from services.doctor.disk import existing, is_there
 from services.doctor.finding import CheckContext, Finding, Reporter
 from services.install.changes import masked
 from services.install.layout import ENVIRONMENT
+from services.secret_files import is_open, secret_files
 
 _report = Reporter("permissions")
 
@@ -54,27 +54,13 @@ def _of_memory(memory: Path, me: str) -> Iterator[Finding]:
 
 
 def _of_secrets(context: CheckContext, me: str) -> Iterator[Finding]:
-    config = context.config
-    files = {
-        "mqtt.key_file": config.mqtt.key_file,
-        "mqtt.password_file": config.mqtt.password_file,
-        "kafka.key_file": config.kafka.key_file,
-        "kafka.password_file": config.kafka.password_file,
-        "scheduler.signing_key_file": config.scheduler.signing_key_file,
-        "gateway.key_file": config.gateway.key_file,
-        "gateway.auth.secret_file": config.gateway.auth.secret_file,
-        "gateway.auth.client_secret_file": config.gateway.auth.client_secret_file,
-    }
-    for key, name in files.items():
-        if not name:
-            continue
-        file = Path(name)
+    for key, file in secret_files(context.config).items():
         try:
             about = file.stat()
         except OSError as error:
             yield _report.problem(f"{key}: {file}: {error.strerror}", f"correct {key}")
             continue
-        if _is_open(about.st_mode):
+        if is_open(about.st_mode):
             yield _report.problem(
                 f"{key}: every user of this machine can read {file}",
                 f"chmod o= {file}; if others are on this machine, have a new one made",
@@ -88,7 +74,7 @@ def _of_texts(context: CheckContext) -> Iterator[Finding]:
     """Check files that may hold secrets among other things: configuration and environment."""
     for file in (context.file, None if context.unit is None else ENVIRONMENT):
         try:
-            if file is None or not _is_open(file.stat().st_mode):
+            if file is None or not is_open(file.stat().st_mode):
                 continue
             text = file.read_text(encoding="utf-8")
         except (OSError, ValueError):
@@ -99,10 +85,6 @@ def _of_texts(context: CheckContext) -> Iterator[Finding]:
                 f"every user of this machine can read {file}, which holds a login or token",
                 f"chmod o= {file}; if others are on this machine, change what is secret in it",
             )
-
-
-def _is_open(mode: int) -> bool:
-    return bool(mode & (stat.S_IROTH | stat.S_IWOTH))
 
 
 def _user(uid: int) -> str:

@@ -10,7 +10,7 @@ from bus.options import mqtt_options
 from bus.signing import Signer, Verifier
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.store import CheckpointStore
-from runtime.metering.nvml import NvmlUnavailable, inventory, type_name
+from runtime.metering.nvml import NvmlUnavailable, inventory, least_mib, type_name
 from services.certificates import Complaint, Files, complaints
 from services.config import Config, ConfigError, load
 from services.install import layout as at
@@ -196,7 +196,7 @@ def _counted(request: Request, layout: Layout) -> tuple[Server, list[str]]:
     if not found:
         return server, [f"--gpus: the driver lists none; {cpu}"]
     kind = request.gpu_type or type_name(found[0].name)
-    memory_mib = min(gpu.memory_mib for gpu in found)
+    memory_mib = least_mib(found)  # the driver may not know it; then the agent asks for it
     return replace(server, gpus=len(found), gpu_type=kind, gpu_memory_mib=memory_mib), []
 
 

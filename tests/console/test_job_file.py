@@ -84,6 +84,30 @@ samples_per_step: 1.50
     assert job.program.env == {"VERSION": "3.10", "BIG": "1_000"}
 
 
+def test_a_number_with_an_exponent_needs_no_point_and_no_sign(
+    tidegate: Run, log: Path, tmp_path: Path
+) -> None:
+    text = """
+job: 1e6
+command: [python3, train.py, --rate, 5e-3]
+environment: {LIMIT: 1E6, NAME: 1e6x}
+workdir: 1e5
+total_steps: 1E6
+checkpoint_cost_s: 5e-3
+samples_per_step: .5e1
+"""
+    ran = tidegate.does("submit", written(tmp_path, text), "--log", log)
+    (job,) = jobs(log)
+    assert (ran.out, job.total_steps) == ("1e6\n", 1_000_000)
+    assert (job.checkpoint_cost_s, job.samples_per_step) == (0.005, 5.0)
+    assert job.program is not None
+    assert (job.program.argv[-1], job.program.workdir) == ("5e-3", "1e5"), "texts stay so"
+    assert job.program.env == {"LIMIT": "1E6", "NAME": "1e6x"}
+    for steps in ("1.5e0", "1e999", "15e-1"):
+        said = tidegate.refuses("submit", written(tmp_path, f"command: [a]\ntotal_steps: {steps}"))
+        assert "total_steps: should be a valid integer" in said
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -79,6 +79,15 @@ def test_more_memory_than_there_is(ward: Ward, driver: FakeNvml) -> None:
     assert "agent.gpu_memory_mib says 163840, and the driver" in memory.found
 
 
+def test_gpus_of_which_the_driver_does_not_say_the_memory(ward: Ward, driver: FakeNvml) -> None:
+    driver.cards[1].errors["memory"] = 3
+    count, memory = ward.says(gpus.check)
+    assert (count.verdict, memory.verdict) == ("ok", "problem")
+    assert "set agent.gpu_memory_mib" in memory.fix
+    ward.settings["agent.gpu_memory_mib"] = 100_000
+    assert ward.only(gpus.check).verdict == "ok"
+
+
 def test_a_driver_that_is_gone(ward: Ward, driver: FakeNvml) -> None:
     driver.driver_error = 9
     found = ward.only(gpus.check)

@@ -28,7 +28,7 @@ from runtime.executors.worker_group import WorkerProcess
 from schemas.events import JobProgressed
 from schemas.programs import Program
 from tests.builders import progressed
-from tests.patience import wait_until
+from tests.patience import PATIENCE_S, wait_until
 from tests.workers import bench, shell
 
 
@@ -318,6 +318,30 @@ def test_of_the_checkpoints_that_wait_the_newest_is_made_durable(tmp_path: Path)
     uploader.add(_checkpoint(tmp_path, 2))
     assert not uploader.busy
     wait_until(lambda: sorted(p.name for p in tmp_path.glob("c?")) == ["c2", "c3"])
+
+
+def test_however_many_checkpoints_are_removed_at_once_one_thread_does_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, goes_on, most = threading.active_count(), threading.Event(), 0
+    removed: list[str] = []
+
+    def remove(path: Path) -> None:
+        goes_on.wait(PATIENCE_S)
+        removed.append(path.name)
+
+    monkeypatch.setattr("runtime.executors.removing.remove_tree", remove)
+    uploader = _uploader(tmp_path, CheckpointStore(f"file://{tmp_path}/store"))
+    for step in range(1, 501):
+        uploader.add(_checkpoint(tmp_path, step))
+        most = max(most, threading.active_count())
+    uploader.add(_checkpoint(tmp_path, 501, "c17"))
+    goes_on.set()
+    wait_until(lambda: len(removed) >= 497)
+    assert most - before < 10, "one that removes, and one that syncs"
+    assert "c17" not in removed, "a new one is there"
+    assert {"c2", "c498"} <= {*removed}
+    assert not {"c500", "c501"} & {*removed}
 
 
 def test_one_name_written_again_and_again_is_not_removed(tmp_path: Path) -> None:

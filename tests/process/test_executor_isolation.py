@@ -16,8 +16,8 @@ from runtime.checkpoints.store import CheckpointStore
 from runtime.core import CheckpointDone, GangCompleted, GangFailed, GangStarted, StartWorkers
 from runtime.executors.fetching import fetched
 from runtime.executors.folder import WORK
+from runtime.executors.removing import remove_as
 from runtime.executors.tenants import Tenants, give
-from runtime.executors.uploading import _remove
 from runtime.identity import as_user
 from schemas.programs import Program
 from tests.driven import spec
@@ -206,7 +206,7 @@ def test_the_agent_follows_a_jobs_links_no_further_than_the_job_could(place: Pat
     give(folder, FIRST)
     with pytest.raises(CheckpointError):
         look(folder / "step" / "key", FIRST)
-    _remove({folder / "step" / "key": FIRST})
+    remove_as(FIRST, folder / "step" / "key")
     assert (secret / "key").exists()
     os.lchown(folder / "step", 0, 0)
     give(folder, FIRST)  # what is given is not given again: links may be in it by now

@@ -38,6 +38,8 @@ def test_over_tls_it_is_asked_by_its_name_and_robots_come_and_go(
     capsys.readouterr()
     authority = Authority(tmp_path / "certs")
     files = authority.sign("gateway", names=(NAME,), server=True)
+    assert files.key is not None
+    files.key.chmod(0o644)
     token, table = robot(capsys, "ci", "--role", "tenant", "--tenant", "acme", "--expires", "12h")
     admin, other = robot(capsys, "boss", "--role", "admin")
     port, config = free_port(), tmp_path / "tidegate.toml"
@@ -91,6 +93,7 @@ def test_over_tls_it_is_asked_by_its_name_and_robots_come_and_go(
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
+    assert f"gateway.key_file: every user of this machine can read {files.key}" in said
     for secret in (token, admin):
         assert secret not in said
 

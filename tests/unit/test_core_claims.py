@@ -179,6 +179,23 @@ def test_a_claim_on_gpus_that_stay_with_another_is_refused(cell: Cell) -> None:
     assert not cell.job("B").refused
 
 
+def test_a_claim_on_gpus_that_a_gang_goes_on_with_is_refused_and_the_gang_stays(cell: Cell) -> None:
+    """As above: the gang has a claim of its own, and keeps these GPUs by it."""
+    cell.run("A", n0=4)
+    cell.run("D", n1=4)
+    cell.plan({"D": None, "A": target(n0=4, n1=4)})
+    cell.acks()
+    apply(cell.state, TargetSet("B", "train", {"n0": [0]}, "starts"))
+    cell.plan({"C": target(n2=1)})
+    assert (cell.job("B").target, cell.job("B").refused) == (None, True)
+    said = {reason.subject: (reason.rule, reason.lost_to) for reason in cell.last.reasons}
+    assert said["B"] == ("plan.refused", ("A",))
+    assert [order.job for order in cell.sent()] == ["C"], "A does not leave for it"
+    cell.acks()
+    cell.stop_workers("D", "preempted", step=7)
+    assert cell.job("A").allocation == {"n0": [0, 1, 2, 3], "n1": [0, 1, 2, 3]}
+
+
 def test_a_refused_target_is_shown_until_one_is_taken(cell: Cell) -> None:
     cell.run("A", n0=4)
 

@@ -10,7 +10,7 @@ from scheduler.policies.interface import Figure, Phase, Plan, Reason
 from scheduler.policies.registry import make_policy
 from schemas.commands import StopGang
 from schemas.events import JobCancelled, NodeDied
-from schemas.requests import CordonNode, DrainNode, UncordonNode
+from schemas.requests import CordonNode, DrainNode, SetQuota, UncordonNode
 from tests.asked import ask
 from tests.builders import Cell, load, node_born, submitted, target, two_jobs
 
@@ -70,6 +70,38 @@ def test_no_policy_gives_others_what_stays_with_a_gang_on_a_cordoned_node(name: 
     for name in ("j1", "j2", "j3"):
         cell.feed(JobCancelled(job=name))
     assert cell.seen().jobs.phase[0] == Phase.RUNNING, "while nobody waits, it may grow elsewhere"
+
+
+def test_jobs_that_can_never_start_keep_no_gang_on_a_cordoned_node_at_its_size() -> None:
+    cell = two_jobs()
+    cell.run("j0", n0=2)
+    cell.feed(JobCancelled(job="j1"))
+    ask(cell, CordonNode(node="n0"))
+    cell.feed(submitted("large", gpus_min=8))
+    assert list(cell.seen().jobs.phase) == [Phase.RUNNING, Phase.WAITING], "two and four are six"
+    cell.feed(submitted("memory").model_copy(update={"memory_mib": 80_001}))
+    assert cell.seen().jobs.phase[0] == Phase.RUNNING
+    cell.feed(submitted("barred").model_copy(update={"tenant": "u"}))
+    assert cell.seen().jobs.phase[0] == Phase.MOVING
+    ask(cell, SetQuota(tenant="u", gpus=0), role="admin")
+    assert cell.seen().jobs.phase[0] == Phase.RUNNING
+    ask(cell, SetQuota(tenant="u", gpus=4, jobs=0), role="admin")
+    assert cell.seen().jobs.phase[0] == Phase.RUNNING
+    ask(cell, SetQuota(tenant="u", gpus=1), role="admin")
+    assert cell.seen().jobs.phase[0] == Phase.MOVING
+    ask(cell, SetQuota(tenant="u", gpus=0), role="admin")
+    cell.adopt(make_policy("tide").plan(cell.seen()))
+    cell.acks()
+    assert cell.job("j0").size > 2, "it grows"
+
+
+def test_a_job_that_a_policy_could_plan_on_a_closed_node_keeps_its_gang_as_it_is() -> None:
+    cell = two_jobs()
+    cell.run("j0", n0=4)
+    cell.feed(JobCancelled(job="j1"))
+    ask(cell, CordonNode(node="n0"))
+    cell.feed(submitted("large", gpus_min=8))
+    assert cell.seen().jobs.phase[0] == Phase.MOVING, "it is shown eight"
 
 
 def test_a_gang_moves_off_a_cordoned_node_on_loan_that_goes_back() -> None:

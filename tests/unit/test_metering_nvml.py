@@ -85,6 +85,18 @@ def test_mig_devices_stand_in_their_gpus_place() -> None:
     assert readings[2].power_w == 100.0
 
 
+def test_a_gpu_whose_memory_the_driver_does_not_say_is_listed_without() -> None:
+    shared = Card("GPU-a", "NVIDIA GB10", errors={"memory": fake_nvml.NOT_SUPPORTED})
+    listed = inventory(FakeNvml([shared, Card("GPU-b")]))
+    assert [(gpu.uuid, gpu.memory_mib) for gpu in listed] == [("GPU-a", None), ("GPU-b", 81_559)]
+    assert (nvml.least_mib(listed), nvml.least_mib(listed[1:])) == (None, 81_559)
+    reading = source(FakeNvml([shared]), 0).read()["node"][0]
+    assert (reading.utilisation, reading.memory_used_mib) == (0.5, None)
+    shared.errors["memory"] = fake_nvml.GPU_IS_LOST
+    with pytest.raises(NvmlUnavailable, match="while listing the GPUs"):
+        inventory(FakeNvml([shared]))
+
+
 def test_a_lost_gpu_is_unknown_and_counted_while_the_others_are_read() -> None:
     cards = [Card("GPU-a"), Card("GPU-b")]
     gpus = source(FakeNvml(cards), 0, 1)
@@ -200,7 +212,7 @@ def test_this_machine_has_gpus_or_says_why_not() -> None:
     except NvmlUnavailable as error:
         assert "install the NVIDIA driver" in str(error)  # noqa: PT017 - either is fine here
     else:
-        assert all(gpu.memory_mib > 0 for gpu in gpus)
+        assert all(gpu.memory_mib is None or gpu.memory_mib > 0 for gpu in gpus)
         assert len(NvmlGpus({"here": [gpu.uuid for gpu in gpus]}).read()["here"]) == len(gpus)
 
 

@@ -4,16 +4,23 @@ import asyncio
 from pathlib import Path
 
 import structlog
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bus.clock import SystemClock
+from bus.contract import Message
 from bus.memory import MemoryBus
+from bus.signing import Signer, Verifier
 from cloud_agent.agent import CloudAgentConfig, build_agent
+from runtime.build import Options
 from runtime.simulated_owner import simulated
 from schemas.codec import Rejected, decode_event
+from schemas.commands import RenewLease
 from schemas.events import LinkLost
-from schemas.topics import EVENTS
+from schemas.topics import COMMANDS, EVENTS
 from services.agents import AgentRole
 from services.config import load
+from tests.patience import until
+from tests.post import ordered
 
 CONFIG = """
 [agent]
@@ -29,10 +36,10 @@ class Open(MemoryBus):
         """Stay open."""
 
 
-def role(folder: Path, bus: MemoryBus) -> AgentRole:
+def role(folder: Path, bus: MemoryBus, options: Options | None = None) -> AgentRole:
     file = folder / "tidegate.toml"
     file.write_text(CONFIG)
-    about = CloudAgentConfig("a", "train", "training", ("n1",), 4)
+    about = CloudAgentConfig("a", "train", "training", ("n1",), 4, options=options or Options())
     clock = SystemClock()
     agent = build_agent(about, bus, clock, folder / "a.db", simulated())
     log = structlog.stdlib.get_logger()
@@ -57,3 +64,32 @@ async def test_a_newer_start_is_a_reason_not_to_be_ready(tmp_path: Path) -> None
     assert not any("newer start" in one for one in made.problems())
     made._agent.newer_boot = made._agent.bootid + 7
     assert any("newer start" in one and "end one of the two" in one for one in made.problems())
+
+
+async def test_who_refuses_all_commands_is_not_ready_until_one_is_good(tmp_path: Path) -> None:
+    key, other = (Ed25519PrivateKey.generate() for _ in range(2))
+    bus, clock = MemoryBus(SystemClock()), SystemClock()
+    made = role(tmp_path, bus, Options(verifier=Verifier.of({"k": Signer("k", key).public()})))
+    running = asyncio.create_task(made.run())
+
+    def refuses() -> bool:
+        return any("agent.trusted_keys" in problem for problem in made.problems())
+
+    async def told(signer: Signer) -> None:
+        counters = made._agent.counters
+        before = counters.commands + counters.refused.total()
+        lease = RenewLease(until_s=clock.now_s() + 60.0)
+        value = ordered(lease, before, "a", clock.now_s(), id=f"c{before}")
+        await bus.publish(Message(COMMANDS.name, "a", value, signer.headers(value)))
+        await until(lambda: counters.commands + counters.refused.total() > before)
+
+    good, unknown, forger = Signer("k", key), Signer("x", other), Signer("k", other)
+    await told(good)
+    await told(unknown)
+    assert not refuses(), "whoever forged one has not cut the agent off"
+    await told(forger)
+    assert refuses()
+    await told(good)
+    assert not refuses()
+    made.stop()
+    await running

@@ -283,3 +283,14 @@ def test_what_is_not_said_of_gpus_is_asked_of_the_driver(
         assert told(text + 'gpu_ids = ["A"]\n')[1] == 81_559
         monkeypatch.setattr("services.agents.inventory", _no_driver)
         assert told(text) == ("L4", 24_576)
+
+
+def test_where_the_driver_does_not_say_the_memory_of_gpus_it_has_to_be_configured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.agents.inventory", lambda: [Gpu("A", "NVIDIA GB10", None, 0)])
+    with pytest.raises(ConfigError, match=r"agent\.gpu_memory_mib is not set, and the dr"):
+        of_driver(config(tmp_path, WORKERS).agent)
+    said = WORKERS.replace('name = "a"', 'name = "a"\ngpu_memory_mib = 100_000')
+    told = of_driver(config(tmp_path, said).agent)
+    assert told == {"gpu_type": "GB10", "gpu_memory_mib": 100_000}

@@ -1,0 +1,81 @@
+"""A service that starts warns of secrets that every user of the machine can read."""
+
+import json
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from services import process
+from services.config import Config, load
+from services.metrics import RoleName, Sample
+from services.secret_files import open_to_all
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+    logging.captureWarnings(capture=False)
+    structlog.reset_defaults()
+
+
+class Brief:
+    """A role that has nothing to do."""
+
+    async def run(self) -> None:
+        """End at once."""
+
+    def stop(self) -> None:
+        """Nothing was begun."""
+
+    async def refresh(self) -> None:
+        """Nothing needs it."""
+
+    def problems(self) -> list[str]:
+        return []
+
+    def details(self) -> dict[str, object]:
+        return {}
+
+    def samples(self) -> Iterable[Sample]:
+        return ()
+
+
+def config(folder: Path, key: Path) -> Config:
+    file = folder / "tidegate.toml"
+    file.write_text(
+        f'[http]\nport = "off"\n[kafka]\nbootstrap = "k:1"\n[scheduler]\nsigning_key_id = "k"\n'
+        f'signing_key_file = "{key}"\n[gateway.auth]\nsecret_file = "{key}"\n'
+    )
+    return load(file)
+
+
+@pytest.mark.parametrize(("mode", "warns"), [(0o644, True), (0o640, False), (0o600, False)])
+def test_a_service_warns_of_its_secrets_that_all_can_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: int, *, warns: bool
+) -> None:
+    key = tmp_path / "key"
+    key.write_text("secret")
+    key.chmod(mode)
+    found = config(tmp_path, key)
+
+    def warned(role: RoleName) -> list[str]:
+        assert process.serve(role, "x", found, lambda _: Brief()) == 0, "it starts all the same"
+        said = map(json.loads, capsys.readouterr().err.splitlines())
+        return [one["event"] for one in said if one["level"] == "warning"]
+
+    expected = (
+        f"scheduler.signing_key_file: every user of this machine can read {key} (mode 0644); "
+        f"chmod o= {key}, or have it mounted so"
+    )
+    assert warned("scheduler") == ([expected] if warns else [])
+    assert warned("bridge") == [], "it does not read that file"
+    of_gateway = [sentence.split(":")[0] for sentence in open_to_all(found, "gateway")]
+    assert of_gateway == (["gateway.auth.secret_file"] if warns else [])
+    key.unlink()
+    assert list(open_to_all(found, "gateway")) == [], "who needs it says that it is not there"
