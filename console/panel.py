@@ -63,8 +63,7 @@ def panel(answer: Answer) -> RenderableType:
     if answer.asked:
         parts += _section("What people asked for")
         parts += [Text(f"▸ {_capital(said)}.") for said in answer.asked]
-    if answer.job is not None and (curve := _speeds(answer.job, answer.now_s)) is not None:
-        parts += [*_section("How fast it is"), curve]
+    parts += _speeds(answer)
     if answer.output is not None:
         who, folder = answer.output
         where = f"tidegate logs {answer.story.job} prints it: {folder}, below "
@@ -278,11 +277,12 @@ def _earlier(answer: Answer, given: Given, wording: Wording) -> RenderableType |
 # --- how fast it is, and when it waited ----------------------------------------------------------
 
 
-def _speeds(job: Job, now_s: float) -> Table | None:
-    """Lay the curve out; None: nothing is known but what was declared."""
-    known = speeds_of(job, now_s)
-    if known is None:
-        return None
+def _speeds(answer: Answer) -> list[RenderableType]:
+    """Lay the curve out, unless nothing is known but what was declared."""
+    job = answer.job
+    known = None if job is None else speeds_of(job, answer.reading.state.nodes, answer.now_s)
+    if job is None or known is None:
+        return []
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     table.add_column("GPUs", justify="right")
     table.add_column("steps/s", justify="right", style="bold")
@@ -301,7 +301,8 @@ def _speeds(job: Job, now_s: float) -> Table | None:
         table.add_row("…", "", "", Text(f"{len(points) - SIZES_MOST} more, see --json", "dim"))
     for pool, speed in sorted(known.affinity.items()):
         table.add_row("", "", "", Text(f"in {pool} {speed:.3g} times that, as measured there"))
-    return table
+    where = "on GPUs of speed 1" if known.pool is None else f"in {known.pool}"
+    return [*_section(f"How fast it is {where}"), table]
 
 
 def _missed(answer: Answer, wording: Wording) -> list[RenderableType]:

@@ -157,7 +157,7 @@ def why_document(answer: Answer) -> WhyDocument:
         needs_s=None if ahead is None else ahead.needs_s,
         ends_s=None if ahead is None else ahead.ends_s,
         slack_s=None if ahead is None else ahead.slack_s,
-        curve=None if job is None else speeds_of(job, now_s),
+        curve=None if job is None else speeds_of(job, answer.reading.state.nodes, now_s),
         spec=answer.spec,
         failure=answer.failure or None,
         output=None if answer.output is None else OutputDocument(*answer.output),

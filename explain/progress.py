@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from explain.moments import day_clock, duration
 from explain.shares import percent as written
 from explain.wording import Tone
-from scheduler.core.state import Job, declared_rate, expected_steps
+from scheduler.core.state import Job, Node, declared_rate, expected_steps
 from scheduler.core.transitions import TERMINAL, JobState
 
 #: What a running job is shown as at most: it is done only when it reports so.
@@ -91,28 +91,39 @@ class Speeds:
 
     learned_s: float | None  #: When, in seconds since the Unix epoch.
     points: tuple[Point, ...]
-    affinity: Mapping[str, float]  #: By pool: how many times as fast it was measured there.
+    #: By other pool: how many times as fast as `points` it was measured there.
+    affinity: Mapping[str, float]
+    #: The pool whose GPUs the points are of; None: GPUs of `speed_factor` 1.
+    pool: str | None = None
 
 
-def speeds_of(job: Job, now_s: float) -> Speeds | None:
-    """Give its speeds; None: nothing is known but what was declared."""
+def speeds_of(job: Job, nodes: Mapping[str, Node], now_s: float) -> Speeds | None:
+    """Give its speeds on the GPUs that it runs on; None: nothing is known but what was declared.
+
+    Of a job that waits they are on GPUs of speed 1, as the estimator has them. `nodes` are the
+    cell's, by name.
+    """
     curve = job.curve
     if curve is None:
         return None
+    pool, here = job.pool if job.allocation else None, 1.0
+    if pool is not None:
+        here = curve["affinity"].get(pool) or min(nodes[n].speed_factor for n in job.allocation)
     at_s = dict(zip(curve["measured"], curve.get("at_s", ()), strict=False))
     if job.size in at_s and job.rate_at_s is not None:  # it goes on being confirmed
         at_s[job.size] = max(at_s[job.size], job.rate_at_s)
     points = tuple(
         Point(
             gpus=int(size),
-            steps_per_s=work / curve["per_step"],
-            samples_per_s=work / curve["per_step"] * job.samples_per_step,
+            steps_per_s=here * work / curve["per_step"],
+            samples_per_s=here * work / curve["per_step"] * job.samples_per_step,
             measured=int(size) in curve["measured"],
             age_s=max(0.0, now_s - at_s[int(size)]) if int(size) in at_s else None,
         )
         for size, work in curve["points"]
     )
-    return Speeds(job.curve_at_s, points, curve["affinity"])
+    others = {name: speed / here for name, speed in curve["affinity"].items() if name != pool}
+    return Speeds(job.curve_at_s, points, others, pool)
 
 
 class Piece(NamedTuple):

@@ -340,6 +340,7 @@ class Speeds(Answered):
     affinity: dict[str, float]
     learned_s: float | None = None
     points: list[Point]
+    pool: str | None = None
 
 
 class Stay(Answered):

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 
+from edge_agent.agent import EdgeAgentConfig
 from runtime.metering.nvml import Gpu, NvmlUnavailable, inventory, least_mib, offered
 from services.agents import gpus_of
 from services.doctor.finding import CheckContext, Finding, Reporter
@@ -44,6 +45,13 @@ def check(context: CheckContext) -> Iterator[Finding]:
         )
         return
     yield from _of_driver(found, count, key, context.config.agent.workers)
+    if not context.is_cluster and section.speed_factor is None and found:
+        speed = EdgeAgentConfig("unnamed").speed_factor
+        yield _report.warning(
+            f"agent.speed_factor is not set: jobs are expected to reach {speed:g} of the speed "
+            "that they declare, until it was measured",
+            "set it to the speed of one of these GPUs over those that jobs declare theirs for",
+        )
     given = offered(found, section.workers.gpu_ids if section.workers else (), count)
     said_mib, memory_mib = section.gpu_memory_mib, least_mib(given)
     if given and memory_mib is None and said_mib is None:

@@ -52,6 +52,17 @@ def test_gpus_that_are_there(ward: Ward, driver: FakeNvml) -> None:
     assert ward.only(gpus.check).verdict == "ok"
 
 
+def test_an_edge_server_that_does_not_say_how_fast_its_gpus_are(
+    ward: Ward, driver: FakeNvml
+) -> None:
+    del ward.settings["agent.speed_factor"]
+    count, speed = ward.says(gpus.check)
+    assert (count.verdict, speed.verdict) == ("ok", "warning")
+    assert "agent.speed_factor is not set: jobs are expected to reach 0.4 of" in speed.found
+    ward.settings["agent.gpu_type"] = "cpu"
+    assert ward.only(gpus.check).verdict == "ok"
+
+
 def test_a_wrong_count_of_gpus(ward: Ward, driver: FakeNvml) -> None:
     ward.settings["agent.gpus"] = 3
     found = ward.only(gpus.check)

@@ -44,6 +44,7 @@ def ward(tmp_path: Path) -> Ward:
             "agent.name": "edge-17",
             "agent.state_file": tmp_path / "agent.db",
             "agent.gpus": 2,
+            "agent.speed_factor": 1.0,
             "agent.runs": "processes",
             "agent.owner": "none",
             "agent.workers.folder": tmp_path / "runs",

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from explain.progress import ending, outlook, share_done
+from explain.progress import ending, outlook, share_done, speeds_of
 from scheduler.core.state import Job
 from scheduler.core.transitions import JobState
+from tests.builders import node_born
 from tests.console.stories import START_S, Teller, job
 
 NOW_S = START_S + 100.0
@@ -87,3 +88,30 @@ def test_a_finished_job_has_its_end() -> None:
 @pytest.mark.parametrize("state", [JobState.CANCELLED, JobState.FAILED])
 def test_a_job_that_ended_without_being_done_was_neither_in_time_nor_late(state: JobState) -> None:
     assert outlook(known(state=state, end_s=START_S + 100.0), NOW_S).slack_s is None
+
+
+def test_speeds_are_those_on_the_gpus_that_a_job_runs_on() -> None:
+    t = Teller()
+    t.feed(job("one", deadline_s=None))
+    t.feed(node_born("e0", pool="edge", kind="edge").model_copy(update={"speed_factor": 0.4}))
+    affinity = {"cloud": 2.0}
+    curve = {"points": [[1.0, 5.0]], "per_step": 1.0, "measured": [1], "affinity": affinity}
+    waiting = replace(t.state.jobs["one"], curve=curve)
+    running = replace(waiting, pool="edge", allocation={"e0": [0]})
+
+    found = speeds_of(waiting, t.state.nodes, NOW_S)
+    assert found is not None
+    assert (found.pool, found.affinity) == (None, {"cloud": 2.0})
+    assert found.points[0].steps_per_s == pytest.approx(5.0)
+    assert found.points[0].samples_per_s == pytest.approx(50.0)
+
+    found = speeds_of(running, t.state.nodes, NOW_S)
+    assert found is not None
+    assert (found.pool, found.affinity) == ("edge", {"cloud": 5.0})
+    assert found.points[0].samples_per_s == pytest.approx(20.0), "as its node declares"
+
+    affinity["edge"] = 0.5
+    found = speeds_of(running, t.state.nodes, NOW_S)
+    assert found is not None
+    assert found.affinity == {"cloud": 4.0}
+    assert found.points[0].samples_per_s == pytest.approx(25.0), "as it was measured there"

@@ -43,7 +43,9 @@ export function Spec({ of, curve }: { of: Schemas["WhyDocument"]["spec"]; curve:
       )}
       {points.length > 0 && (
         <table>
-          <caption>Its speed by size, as far as it is known</caption>
+          <caption>
+            Its speed by size {curve?.pool ? `in ${curve.pool}` : "on GPUs of speed 1"}, as far as it is known
+          </caption>
           <thead>
             <tr>
               <th scope="col" class="number">
