@@ -18,6 +18,7 @@ from scheduler.dedupe import SOURCES_MAX, Dedupe, Verdict
 from scheduler.gateways import Gateways
 from scheduler.relevance import stimulus_of
 from scheduler.request_intake import RequestIntake
+from scheduler.service_options import SOURCE_RATES
 from scheduler.speakers import AGENT_PREFIX, Wrong, account_of, out_of_turn
 from scheduler.telemetry import Telemetry
 from schemas.codec import EventEnvelope, Rejected, RequestEnvelope, decode_event
@@ -37,16 +38,6 @@ from schemas.topics import EVENTS, REQUESTS
 _FOLD = 64
 #: Of what was refused, the newest so many are kept for whoever tells operators of it.
 _REFUSED_KEPT = 20
-#: What a source may say: a cluster's agent with 10,000 nodes says some 200 a second, and all its
-#: births at once. Of what is refused so many letters are kept; a flood must not become one of ours.
-SOURCE_RATES = Rates(
-    rate_per_s=1000.0,
-    burst=20_000.0,
-    bytes_per_s=16.0 * 2**20,
-    bytes_burst=512.0 * 2**20,
-    letters_per_s=100.0,
-    sources_max=SOURCES_MAX,
-)
 #: An event whose own clock is further ahead than this is refused: its figures have no age.
 FUTURE_S = 3600.0
 

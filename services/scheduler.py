@@ -12,9 +12,9 @@ from bus.contract import BusError, Fenced
 from bus.options import KafkaOptions
 from bus.signing import Signer
 from scheduler import garbage
-from scheduler.intake import SOURCE_RATES
 from scheduler.policies.registry import make_policy
-from scheduler.service_config import ServiceConfig, ServiceOptions
+from scheduler.service_config import ServiceConfig
+from scheduler.service_options import SOURCE_RATES, ServiceOptions
 from services.backends import join, kafka_of, open_bus_of
 from services.cell_leadership import CellLeadership, LeaderTerm
 from services.config import Config

@@ -1,19 +1,20 @@
 """The sections of a configuration for schedulers."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from bus.contract import BusError
-from scheduler.gateways import Gateway, Gateways
-from scheduler.intake import SOURCE_RATES
-from scheduler.node_admission import PoolRule
-from scheduler.service_config import ServiceOptions
+from scheduler.service_options import SOURCE_RATES, ServiceOptions
 from schemas.events import PoolKind
 from schemas.options import Section
 from schemas.requests import VERB_NAMES
 from schemas.values import MAX_GPUS_PER_NODE, Name
+
+if TYPE_CHECKING:  # only a scheduler needs them, and every role reads all sections
+    from scheduler.gateways import Gateways
+    from scheduler.node_admission import PoolRule
 
 #: A name in which `*` stands for anything.
 _Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9*][A-Za-z0-9._:*-]{0,127}$")]
@@ -81,7 +82,7 @@ class SchedulerSection(ServiceOptions):
             raise ValueError("births: is any, so that no pool need be listed; take one of the two")
         return self
 
-    def gateways(self, *, on_file: bool) -> Gateways | None:
+    def gateways(self, *, on_file: bool) -> "Gateways | None":
         """Give who signs people's requests; None if they are not signed.
 
         Args:
@@ -90,6 +91,8 @@ class SchedulerSection(ServiceOptions):
         Raises:
             BusError: one of the keys cannot be used.
         """
+        from scheduler.gateways import Gateway, Gateways
+
         if on_file:
             return None
         found = self.trusted_gateways.items()
@@ -102,7 +105,7 @@ class SchedulerSection(ServiceOptions):
             self.accept_unsigned if self.accept_unsigned is not None else not self.trusted_gateways
         )
 
-    def pool_rules(self, *, on_file: bool) -> tuple[PoolRule, ...] | None:
+    def pool_rules(self, *, on_file: bool) -> "tuple[PoolRule, ...] | None":
         """Give the pools that are listed; None if births are taken as they come.
 
         Args:
@@ -111,6 +114,8 @@ class SchedulerSection(ServiceOptions):
         Raises:
             BusError: none is listed, and nobody said that any may join.
         """
+        from scheduler.node_admission import PoolRule
+
         if self.births == "any" or (on_file and self.births is None and not self.pool):
             return None
         if not self.pool:

@@ -13,13 +13,14 @@ fields say what its options may be: pydantic holds what is given to them.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from scheduler.policies.interface import Policy
+if TYPE_CHECKING:  # who reads a configuration does without numpy
+    from scheduler.policies.interface import Policy
 
 #: Of the policy and of all its parts.
 _CONFIG = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -60,7 +61,7 @@ def _written(table: Mapping[str, Any], path: str) -> Iterator[str]:
             yield f"{path}{name}={text}"
 
 
-def with_options(make: Callable[[], Policy], options: Sequence[str]) -> Policy:
+def with_options(make: "Callable[[], Policy]", options: Sequence[str]) -> "Policy":
     """Make a policy, with options as `OPTION=VALUE`.
 
     Raises:

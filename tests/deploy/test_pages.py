@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +59,14 @@ def test_a_command_names_what_there_is(page: Path) -> None:
                 assert (ROOT / path).exists(), words
 
 
+@cache
+def command() -> Any:
+    """All verbs, as the command has them."""
+    return typer.main.get_command(make_app())
+
+
 def check_verb(words: list[str]) -> None:
-    verb: Any = typer.main.get_command(make_app())
+    verb = command()
     while words and words[0] in getattr(verb, "commands", {}):
         verb, words = verb.commands[words[0]], words[1:]
     words = words[: words.index("--")] if "--" in words else words
@@ -83,6 +90,7 @@ def test_files_and_settings_in_the_text_exist(page: Path) -> None:
     assert {word for word in settings if named.fullmatch(word)} <= keys()
 
 
+@cache
 def keys() -> set[str]:
     """Every key of a configuration, with its section before it."""
     found, section = set(), ""

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.brokers import JARS, need_brokers
+from tests.brokers import JARS, QUICK_JAVA, need_brokers
 from tests.patience import PATIENCE_S, wait_until
 from tests.ports import answers, free_ports
 
@@ -64,7 +64,8 @@ class Engineer:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self._environment = {
             **os.environ, "HOME": str(home), "PATH": path, "COLUMNS": "200",
-            "TIDEGATE_HTTP__PORT": "off", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",
+            "TIDEGATE_HTTP__PORT": "off",
+            "JDK_JAVA_OPTIONS": f"-XX:TieredStopAtLevel=1 {QUICK_JAVA}",
         }  # fmt: skip
         self._ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
         self.folder = home / "tidegate-team"

@@ -20,14 +20,13 @@ from schemas.codec import Rejected, decode_cell, decode_command, encode, event
 from schemas.events import EventData, JobCancelled
 from schemas.journal import CellState, decode_entry
 from schemas.topics import EVENTS, JOURNAL, dead_letters
-from tests.brokers import JARS
+from tests.brokers import JARS, JAVA
 from tests.builders import node_born
 from tests.composed import ROOT
 from tests.integration.processes import Fleet, Service, job, ready, submit, until
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
-JAVA = ("java", "-cp", f"{JARS}/*")
 BORN = node_born("jetson", agent="jetson", pool="edge", kind="edge", gpus=1)
 
 

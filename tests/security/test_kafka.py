@@ -23,7 +23,7 @@ from schemas.topics import (
     TELEMETRY,
     Topic,
 )
-from tests.brokers import JARS, need_brokers
+from tests.brokers import JARS, JAVA, need_brokers
 from tests.integration.conftest import AGENTS
 from tests.integration.gateways import TRAIN, Gateways, configured, until as holds
 from tests.integration.processes import Fleet
@@ -45,7 +45,6 @@ WRITTEN_BY: dict[str, tuple[Topic, ...]] = {
     "gateways": (REQUESTS,),
     "auditors": (),
 }
-JAVA = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*"]
 ACL_TOOL = "org.apache.kafka.tools.AclCommand"
 LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 

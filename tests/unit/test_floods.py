@@ -8,8 +8,8 @@ import pytest
 
 from bus.contract import Message, Record
 from bus.log import LogConsumer
-from scheduler.intake import SOURCE_RATES
 from scheduler.relevance import stimulus_of
+from scheduler.service_options import SOURCE_RATES
 from schemas.events import (
     EventData,
     JobCancelled,
