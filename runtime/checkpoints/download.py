@@ -2,13 +2,15 @@
 
 import hashlib
 import os
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from runtime.checkpoints.errors import CheckpointError, Damaged
 from runtime.checkpoints.filesystem import Filesystem
 from runtime.checkpoints.manifest import Manifest, StoredFile
 from runtime.checkpoints.source import look
-from runtime.checkpoints.transfer import TransferFlow
+from runtime.checkpoints.transfer import TransferFlow, side_by_side
 from runtime.durable import make_folder, sync_folder
 from runtime.trees import entries_below, remove_tree
 
@@ -93,19 +95,28 @@ class Download:
         make_folder(path.parent)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         with os.fdopen(os.open(path, flags, 0o666), "r+b", buffering=0) as stream:
-            at = 0
-            for part in file.parts:
-                size = self._objects[part]
-                self._flow.take()
-                is_there = _has_digest(os.pread(stream.fileno(), size, at), part)
-                if not is_there:
-                    self._flow.take(size)
-                    _write(stream.fileno(), self._read_verified(file, part, size), at)
-                at += size
-                self._flow.done(size, file.path, moved=not is_there)
+            for size, is_moved in side_by_side(self._calls(file, stream.fileno())):
+                self._flow.done(size, file.path, is_moved)
             os.ftruncate(stream.fileno(), file.size_bytes)
             os.fsync(stream.fileno())
         sync_folder(path.parent)
+
+    def _calls(self, file: StoredFile, there: int) -> Iterator[Callable[[], tuple[int, bool]]]:
+        """Give what puts each part of a file into its place."""
+        at = 0
+        for part in file.parts:
+            yield partial(self._place, file, part, there, at)
+            at += self._objects[part]
+
+    def _place(self, file: StoredFile, part: str, there: int, at: int) -> tuple[int, bool]:
+        """Bring a part unless it is there; give its size, and whether it had to be moved."""
+        size = self._objects[part]
+        self._flow.take()
+        if _has_digest(os.pread(there, size, at), part):
+            return size, False
+        self._flow.take(size)
+        _write(there, self._read_verified(file, part, size), at)
+        return size, True
 
     def _read_verified(self, file: StoredFile, part: str, size: int) -> bytes:
         """Read a part from the store, and check it against its digest."""

@@ -3,13 +3,36 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from runtime.checkpoints.errors import CheckpointError
 
 MIB = 2**20
+#: Parts on their way at a time. One after the other, each waits for disk, digest and store in turn.
+PARTS_AT_ONCE = 4
+_Result = TypeVar("_Result")
+
+
+def side_by_side(calls: Iterable[Callable[[], _Result]]) -> Iterator[_Result]:
+    """Make `PARTS_AT_ONCE` calls at a time, in threads; give their results in the calls' order.
+
+    `calls` is asked in the caller's thread, for the next call only once there is room for it. What
+    a call raises is raised in its turn, when those under way have ended; no other begins.
+    """
+    with ThreadPoolExecutor(PARTS_AT_ONCE, "parts") as pool:
+        running = deque[Future[_Result]]()
+        for call in calls:
+            running.append(pool.submit(call))
+            del call  # a part is not held for longer than its call takes
+            if len(running) == PARTS_AT_ONCE:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,36 @@
 """Uploads from a local disk to a store: in parts, each verified, only those that are missing.
 
+A few parts are on their way at a time (`side_by_side`), each in a thread that takes its digest,
+sends it and reads it back, while the files are read and added up in the caller's.
+
 Parts are named after their digest, so a repeated upload knows which have arrived, and two writers
 of one checkpoint cannot harm each other.
 """
 
 import hashlib
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import NamedTuple, Protocol
 
 from runtime.checkpoints.errors import CheckpointError, Damaged
 from runtime.checkpoints.filesystem import Filesystem
 from runtime.checkpoints.manifest import MANIFEST, Manifest, StoredFile
-from runtime.checkpoints.source import Source, SourceFile
-from runtime.checkpoints.transfer import TransferFlow
+from runtime.checkpoints.source import Source
+from runtime.checkpoints.transfer import TransferFlow, side_by_side
+
+
+class _Digest(Protocol):
+    def update(self, data: bytes, /) -> None: ...
+
+
+class _Sent(NamedTuple):
+    """A part that is in the store."""
+
+    path: str  #: of its file.
+    name: str
+    size_bytes: int
+    is_moved: bool  #: Whether this call moved it; else it was there.
 
 
 class Upload:
@@ -41,6 +60,7 @@ class Upload:
         self._reads_back = reads_back
         self._held = filesystem.entries(folder)
         self._verified: set[str] = set()
+        self._sending: dict[str, threading.Lock] = {}
 
     def send(self, source: Source, part_bytes: int) -> list[StoredFile]:
         """Upload all files; give them as they are stored.
@@ -49,49 +69,57 @@ class Upload:
             CheckpointError: a file changed, the store failed, or the flow was stopped.
         """
         self._flow.total_bytes = source.size_bytes
-        return [self._send_file(file, part_bytes) for file in source.files]
+        parts: dict[str, list[str]] = {file.path: [] for file in source.files}
+        wholes = {file.path: hashlib.sha256() for file in source.files}
+        for sent in side_by_side(self._calls(source, part_bytes, wholes)):
+            parts[sent.path].append(sent.name)
+            self._flow.done(sent.size_bytes, sent.path, sent.is_moved)
+        return [
+            StoredFile(
+                path=file.path,
+                size_bytes=file.size_bytes,
+                # A file of one part has that part's digest.
+                sha256=names[0] if len(names) == 1 else wholes[file.path].hexdigest(),
+                parts=names,
+            )
+            for file in source.files
+            for names in (parts[file.path],)
+        ]
 
-    def _send_file(self, file: SourceFile, part_bytes: int) -> StoredFile:
-        parts: list[str] = []
-        whole = hashlib.sha256()
-        is_cut = file.size_bytes > part_bytes
-        # Hashing costs most here: a file of several parts is hashed as a whole in a thread of its
-        # own, while a part is sent. A file of one part has that part's digest.
-        with file.opened() as stream, ThreadPoolExecutor(1, "whole file") as beside:
-            left = file.size_bytes  # a file that grows must not be read for ever
-            while data := stream.read(min(part_bytes, left)):
-                left -= len(data)
-                self._flow.take()
-                hashed = beside.submit(whole.update, data) if is_cut else None
-                part = hashlib.sha256(data)
-                parts.append(part.hexdigest())
-                moved = self._send_part(parts[-1], data)
-                if hashed is not None:
-                    hashed.result()
-                self._flow.done(len(data), file.path, moved)
-                # Or two parts would be held while the next is read.
-                data, hashed = b"", None
-        sha256 = whole.hexdigest() if is_cut or not parts else parts[0]
-        return StoredFile(path=file.path, size_bytes=file.size_bytes, sha256=sha256, parts=parts)
+    def _calls(
+        self, source: Source, part_bytes: int, wholes: Mapping[str, _Digest]
+    ) -> Iterator[Callable[[], _Sent]]:
+        """Read the parts of all files, and give what sends each; add up files of several parts."""
+        for file in source.files:
+            with file.opened() as stream:
+                left = file.size_bytes  # a file that grows must not be read for ever
+                while data := stream.read(min(part_bytes, left)):
+                    left -= len(data)
+                    self._flow.take()
+                    if file.size_bytes > part_bytes:
+                        wholes[file.path].update(data)
+                    yield partial(self._send_part, file.path, data)
 
-    def _send_part(self, name: str, data: bytes) -> bool:
+    def _send_part(self, path: str, data: bytes) -> _Sent:
         """Upload a part unless it is there; tell whether it had to be moved."""
+        name = hashlib.sha256(data).hexdigest()
         if self._allowed is not None and name not in self._allowed:
             raise CheckpointError(
                 f"{self._filesystem.address(self._folder)}: is committed with other content; what "
                 "is committed never changes: commit under another step or a higher epoch"
             )
-        if self._held.get(name) == len(data) and self._is_verified(name, data):
-            return False
-        self._flow.take(len(data))
-        self._filesystem.write(f"{self._folder}/{name}", data)
-        self._held[name] = len(data)
-        if not self._is_verified(name, data):
-            raise Damaged(
-                f"{self._filesystem.address(f'{self._folder}/{name}')}: is read back with other "
-                "content than was written; check the store's disks, then commit again"
-            )
-        return True
+        with self._sending.setdefault(name, threading.Lock()):  # parts that are alike move once
+            if self._held.get(name) == len(data) and self._is_verified(name, data):
+                return _Sent(path, name, len(data), is_moved=False)
+            self._flow.take(len(data))
+            self._filesystem.write(f"{self._folder}/{name}", data)
+            self._held[name] = len(data)
+            if not self._is_verified(name, data):
+                raise Damaged(
+                    f"{self._filesystem.address(f'{self._folder}/{name}')}: is read back with "
+                    "other content than was written; check the store's disks, then commit again"
+                )
+            return _Sent(path, name, len(data), is_moved=True)
 
     def _is_verified(self, name: str, data: bytes) -> bool:
         """Tell whether the store holds a part: read back and compared, or by its size alone."""

@@ -14,6 +14,7 @@ import s3fs
 from moto.server import ThreadedMotoServer
 
 from runtime.checkpoints.store import CheckpointError, CheckpointStore, Damaged, Transfer
+from runtime.checkpoints.transfer import PARTS_AT_ONCE
 
 # Its packages warn about themselves.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
@@ -76,14 +77,15 @@ def test_a_checkpoint_goes_there_and_back(
 
 
 def test_an_interrupted_commit_goes_on(bucket: Any, source: Path) -> None:
-    store, stop = CheckpointStore("s3://bucket/x", part_bytes=3_000_000), threading.Event()
+    store, stop = CheckpointStore("s3://bucket/x", part_bytes=1_000_000), threading.Event()
     with pytest.raises(CheckpointError, match="stopped"):
         store.commit("job-1", 1, 10, source, 1.0, lambda _: stop.set(), stop)
     assert store.find("job-1", 10) is None
     told: list[Transfer] = []
-    again = CheckpointStore("s3://bucket/x", part_bytes=3_000_000, verify="full")
+    again = CheckpointStore("s3://bucket/x", part_bytes=1_000_000, verify="full")
     again.commit("job-1", 1, 10, source, 1.0, told.append)
-    assert told[-1].moved_bytes == told[-1].total_bytes - 3_000_000
+    had = told[-1].total_bytes - told[-1].moved_bytes
+    assert 1_000_000 <= had <= PARTS_AT_ONCE * 1_000_000, "no part begins after a stop"
 
 
 def test_damage_is_noticed(bucket: Any, source: Path, tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 import threading
 import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from runtime.checkpoints.store import CheckpointError, CheckpointStore, Transfer
-from runtime.checkpoints.transfer import MIB, TokenBucket
+from runtime.checkpoints.transfer import MIB, PARTS_AT_ONCE, TokenBucket, side_by_side
 
 
 class FakeTime:
@@ -60,20 +62,51 @@ def test_a_limit_that_is_none_is_refused(rate: float, tmp_path: Path) -> None:
         CheckpointStore(f"file://{tmp_path}", rate_mib_per_s=rate)
 
 
-def test_a_limited_store_has_parts_of_a_few_seconds(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("rate", "part_mib"), [(0.1, 1), (0.5, 2), (2.0, 8), (100.0, 16)])
+def test_a_limited_store_has_parts_of_a_few_seconds(
+    rate: float, part_mib: int, tmp_path: Path
+) -> None:
+    slow = CheckpointStore(f"file://{tmp_path}/a", rate_mib_per_s=rate)
+    assert slow.part_bytes == part_mib * MIB
+
+
+def test_calls_side_by_side_come_in_order_and_not_all_at_once() -> None:
+    running, most, begun, lock = 0, 0, list[int](), threading.Lock()
+
+    def call(number: int) -> int:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.02 * (number % 3))
+        with lock:
+            running -= 1
+        if number == 12:
+            raise CheckpointError("the twelfth")
+        return number
+
+    def calls() -> Iterator[Callable[[], int]]:
+        for number in range(40):
+            begun.append(number)
+            yield partial(call, number)
+
+    found: list[int] = []
+    with pytest.raises(CheckpointError, match="the twelfth"):
+        found.extend(side_by_side(calls()))
+    assert found == list(range(12))
+    assert most == PARTS_AT_ONCE
+    assert len(begun) == 12 + PARTS_AT_ONCE, "no call begins after one that failed"
+    assert running == 0
+
+
+def test_parts_that_are_alike_move_once(tmp_path: Path) -> None:
     source = tmp_path / "step-10"
-    source.write_bytes(bytes(3 * MIB))
-    slow = CheckpointStore(f"file://{tmp_path}/a", rate_mib_per_s=0.5, verify="size")
+    source.write_bytes(bytes(9 * 1000))
     told: list[Transfer] = []
-    stop = threading.Event()
-
-    def tell(transfer: Transfer) -> None:
-        told.append(transfer)
-        stop.set()
-
-    with pytest.raises(CheckpointError, match="stopped"):
-        slow.commit("job-1", 1, 1, source, 1.0, tell, stop)
-    assert [each.done_bytes for each in told] == [2 * MIB]
+    store = CheckpointStore(f"file://{tmp_path}/store", part_bytes=1000)
+    checkpoint = store.commit("job-1", 1, 10, source, 1.0, told.append)
+    assert told[-1] == Transfer(9000, 9000, "step-10", moved_bytes=1000)
+    assert store.fetch(checkpoint, tmp_path / "into").read_bytes() == source.read_bytes()
 
 
 def test_a_stop_ends_the_wait_at_once(tmp_path: Path) -> None:
@@ -119,4 +152,6 @@ def test_a_stopped_fetch_goes_on_where_it_was(tmp_path: Path) -> None:
     assert not (tmp_path / "into" / "1-10").exists()
     fetched = store.fetch(checkpoint, tmp_path / "into", told.append)
     assert fetched.read_bytes() == source.read_bytes()
-    assert told[-1] == Transfer(10_000, 10_000, "step-10", moved_bytes=6000)
+    had = 10_000 - told[-1].moved_bytes
+    assert told[-1] == Transfer(10_000, 10_000, "step-10", 10_000 - had)
+    assert 4000 <= had < 4000 + PARTS_AT_ONCE * 1000, "no part begins after a stop"
