@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.machine import state
 from tests.patience import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,7 +74,7 @@ class Reader:
         assert one.wait(PATIENCE_S) == 0
 
     def state(self, job: str) -> str:
-        return str(json.loads(self.types(f"tidegate why {job} --json -"))["state"])
+        return state(self._home / "tidegate-tutorial" / "bus.db", job)
 
 
 @pytest.fixture
@@ -109,6 +110,7 @@ def test_a_reader_comes_to_the_end(reader: Reader, tmp_path: Path) -> None:
     wait_until(lambda: list(tmp_path.glob("*/checkpoints/fit/*")), "a checkpoint is stored")
     reader.types(KILL)
     wait_until(lambda: "signal 9" in reader.types(KILL.splitlines()[-1]))
+    wait_until(lambda: reader.state("fit") == "running")
     wait_until(lambda: reader.types(AGAIN).count("begins after step") == 2)
     assert re.search(r"begins after step [1-9]\d*\n$", reader.types(AGAIN))
     reader.ends(agent)

@@ -1,14 +1,19 @@
 """One machine that really works: a scheduler, an agent with four CPU slots, a file as their bus."""
 
+import io
 import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from console.main import main
 from tests.patience import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,9 +49,22 @@ policy = "tide:horizon_s=60"
 """
 
 
-def tidegate(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "console.main", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+@dataclass(frozen=True)
+class Ran:
+    """What a verb did."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def tidegate(*arguments: object) -> Ran:
+    """Run a verb in a thread: a process would take most of a second of a processor to begin."""
+    shown, said = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
+    with redirect_stdout(shown), redirect_stderr(said), ThreadPoolExecutor(1) as thread:
+        code = thread.submit(main, [str(argument) for argument in arguments]).result()
+    found = [one.detach().getvalue().decode() for one in (shown, said)]
+    return Ran(code, *found)
 
 
 @contextmanager
@@ -67,6 +85,8 @@ def served(folder: Path, *roles: str) -> Iterator[dict[str, subprocess.Popen[byt
 
 
 def state(log: Path, job: str = "train") -> str:
+    """Look how a job is, for whoever waits: not so often that it takes the job's time."""
+    time.sleep(0.2)
     found = tidegate("why", job, "--log", log, "--json", "-")
     return str(json.loads(found.stdout)["state"]) if found.returncode == 0 else found.stderr
 
@@ -116,7 +136,7 @@ def grown(
             wait_until(lambda: len(told()) > 20, "it trains, for long enough to be measured")
             meanwhile()
             over.touch()
-            # A look at the log is a process that takes the job's time: only once all steps are.
+            # A look at the log takes the job's time: only once all steps are.
             wait_until(lambda: len(told()) >= steps, f"it takes all steps in {folder}")
             wait_until(lambda: state(log) == "completed", f"it completes in {folder}")
     assert [int(line[1]) for line in told()] == list(range(1, steps + 1)), "none lost, none twice"
