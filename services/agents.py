@@ -20,6 +20,7 @@ from runtime.build import MachineMaker, Options
 from runtime.core import Limits
 from runtime.effects import EffectsFile, recorded
 from runtime.gate import UNVOUCHED
+from runtime.heap import give_back_large_blocks
 from runtime.metering.nvml import NvmlUnavailable, inventory, least_mib, offered, type_name
 from runtime.service import AgentService
 from runtime.simulated import Physics
@@ -112,6 +113,7 @@ class AgentRole:
 
     async def run(self) -> None:
         """Run the agent until `stop`, then publish the rest as far as the bus takes it."""
+        give_back_large_blocks()  # checkpoints on their way are the largest that it ever holds
         try:
             await self._agent.run()
             if self._ending is not None and self._line is None:

@@ -22,7 +22,7 @@ from cloud_agent.options import SlurmOptions
 from cloud_agent.slurm.attempt import Attempt, Listing
 from cloud_agent.slurm.commands import Slurm, SlurmError, SlurmJob, by_gang
 from cloud_agent.slurm.run import write_lease
-from runtime.executors.uploading import in_thread
+from runtime.threads import in_thread
 
 _log = logging.getLogger(__name__)
 

@@ -10,8 +10,9 @@ from runtime.checkpoints.errors import CheckpointError, Damaged
 from runtime.checkpoints.filesystem import Filesystem
 from runtime.checkpoints.manifest import Manifest, StoredFile
 from runtime.checkpoints.source import look
-from runtime.checkpoints.transfer import TransferFlow, side_by_side
+from runtime.checkpoints.transfer import TransferFlow
 from runtime.durable import make_folder, sync_folder
+from runtime.threads import side_by_side
 from runtime.trees import entries_below, remove_tree
 
 
@@ -72,7 +73,7 @@ class Download:
                     self._flow.take()
                     if not _has_digest(stream.read(self._objects[part]), part):
                         return False
-        self._flow.done(self._manifest.size_bytes, self._manifest.name, moved=False)
+        self._flow.done(self._manifest.size_bytes, self._manifest.name)
         return True
 
     def _prune(self, unfinished: Path) -> None:
@@ -95,28 +96,30 @@ class Download:
         make_folder(path.parent)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         with os.fdopen(os.open(path, flags, 0o666), "r+b", buffering=0) as stream:
-            for size, is_moved in side_by_side(self._calls(file, stream.fileno())):
-                self._flow.done(size, file.path, is_moved)
+            most = min(self._filesystem.parts_at_once, len(file.parts))
+            calls = self._calls(file, stream.fileno())
+            for size in side_by_side(calls, most, self._flow.failed):
+                self._flow.done(size, file.path)
             os.ftruncate(stream.fileno(), file.size_bytes)
             os.fsync(stream.fileno())
         sync_folder(path.parent)
 
-    def _calls(self, file: StoredFile, there: int) -> Iterator[Callable[[], tuple[int, bool]]]:
+    def _calls(self, file: StoredFile, there: int) -> Iterator[Callable[[], int]]:
         """Give what puts each part of a file into its place."""
         at = 0
         for part in file.parts:
             yield partial(self._place, file, part, there, at)
             at += self._objects[part]
 
-    def _place(self, file: StoredFile, part: str, there: int, at: int) -> tuple[int, bool]:
-        """Bring a part unless it is there; give its size, and whether it had to be moved."""
+    def _place(self, file: StoredFile, part: str, there: int, at: int) -> int:
+        """Bring a part unless it is there; give its size."""
         size = self._objects[part]
         self._flow.take()
-        if _has_digest(os.pread(there, size, at), part):
-            return size, False
-        self._flow.take(size)
-        _write(there, self._read_verified(file, part, size), at)
-        return size, True
+        if not _has_digest(os.pread(there, size, at), part):
+            self._flow.take(size)
+            _write(there, self._read_verified(file, part, size), at)
+            self._flow.moved(size)
+        return size
 
     def _read_verified(self, file: StoredFile, part: str, size: int) -> bytes:
         """Read a part from the store, and check it against its digest."""

@@ -22,6 +22,7 @@ from runtime.checkpoints.errors import CheckpointError, Damaged, explained
 from runtime.durable import make_folder, sync_folder, write_file
 from runtime.untrusted_files import open_regular_file
 
+PARTS_AT_ONCE = 4
 #: User and password in a URL; they are never shown.
 _SECRET = re.compile(r"(?<=://)[^/@]+@")
 #: How much of an object is held beside the original while both are compared.
@@ -47,6 +48,9 @@ class Filesystem:
             )
         #: Whether it is a folder of this machine.
         self.is_local = isinstance(self._fs, LocalFileSystem)
+        #: Parts on their way at a time: one after the other, each waits for disk, digest and store
+        #: in turn. A file system that is not made for it, such as SFTP, has but one connection.
+        self.parts_at_once = PARTS_AT_ONCE if self.is_local or self._fs.async_impl else 1
 
     def address(self, path: str) -> str:
         """Give the URL of an object, for people."""

@@ -35,7 +35,7 @@ from runtime.checkpoints.upload import Upload, remove_partial_uploads
 
 __all__ = ["Checkpoint", "CheckpointError", "CheckpointStore", "Damaged", "Transfer"]
 
-#: The size of a part, and the least size; an interruption costs one part at most.
+#: The size of a part, and the least size; an interruption costs those on their way.
 _PART_BYTES, _LEAST_PART_BYTES = 16 * MIB, 1 * MIB
 #: With a rate limit a part takes this many seconds, so that transfers are even and stop soon.
 _PART_S = 4.0
@@ -113,7 +113,7 @@ class CheckpointStore:
             source: what the job wrote; must stay as it is until this returns.
             created_s: when, in seconds since the Unix epoch.
             progress: called from this thread after each part.
-            stop: set it to give up after the part under way.
+            stop: set it to give up after the parts under way.
             user: as whom to read it, if others may put links there; None: as we are.
 
         Raises:
@@ -237,7 +237,7 @@ class CheckpointStore:
             checkpoint: which, as `find` gave it.
             into: a local folder for this job alone; it is made if there is none.
             progress: called from this thread after each part.
-            stop: set it to give up after the part under way.
+            stop: set it to give up after the parts under way.
 
         Raises:
             Damaged: the store's copy is not what was stored; `find` gives another one from now

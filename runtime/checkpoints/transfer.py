@@ -3,36 +3,15 @@
 import math
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from runtime.checkpoints.errors import CheckpointError
 
 MIB = 2**20
-#: Parts on their way at a time. One after the other, each waits for disk, digest and store in turn.
-PARTS_AT_ONCE = 4
-_Result = TypeVar("_Result")
-
-
-def side_by_side(calls: Iterable[Callable[[], _Result]]) -> Iterator[_Result]:
-    """Make `PARTS_AT_ONCE` calls at a time, in threads; give their results in the calls' order.
-
-    `calls` is asked in the caller's thread, for the next call only once there is room for it. What
-    a call raises is raised in its turn, when those under way have ended; no other begins.
-    """
-    with ThreadPoolExecutor(PARTS_AT_ONCE, "parts") as pool:
-        running = deque[Future[_Result]]()
-        for call in calls:
-            running.append(pool.submit(call))
-            del call  # a part is not held for longer than its call takes
-            if len(running) == PARTS_AT_ONCE:
-                yield running.popleft().result()
-        while running:
-            yield running.popleft().result()
+#: A wait for tokens looks so often whether the transfer has failed meanwhile.
+_LOOK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +20,7 @@ class Transfer:
 
     done_bytes: int  #: Bytes of the checkpoint that are there and verified.
     total_bytes: int  #: Bytes of the whole checkpoint.
-    file: str  #: The file under way.
+    file: str  #: The file that the newest part of it is of.
     moved_bytes: int  #: Bytes of it that this call moved; the others were there already.
 
 
@@ -103,17 +82,23 @@ class TokenBucket:
         self._lock = threading.Lock()
         self._paid_at_s = -math.inf
 
-    def take(self, size_bytes: int, stop: threading.Event) -> bool:
-        """Wait until so many bytes may flow; False at once when stopped."""
+    def take(
+        self, size_bytes: int, stop: threading.Event, failed: threading.Event | None = None
+    ) -> bool:
+        """Wait until so many bytes may flow; False at once when stopped, and soon when failed."""
+
+        def is_over() -> bool:
+            return stop.is_set() or (failed is not None and failed.is_set())
+
         if self.mib_per_s is None:
-            return not stop.is_set()
+            return not is_over()
         with self._lock:
             begin_s = max(self._paid_at_s, self._monotonic_s())
             self._paid_at_s = begin_s + size_bytes / (self.mib_per_s * MIB)
         while (left_s := begin_s - self._monotonic_s()) > 0.0:
-            if self._wait(stop, left_s):
+            if self._wait(stop, min(left_s, _LOOK_S)) or is_over():
                 break
-        return not stop.is_set()
+        return not is_over()
 
 
 class TransferFlow:
@@ -128,6 +113,9 @@ class TransferFlow:
         self._rate = rate
         self._progress = progress
         self._stop = threading.Event() if stop is None else stop
+        #: Set once a part of it failed: the others give up.
+        self.failed = threading.Event()
+        self._lock = threading.Lock()
         self._done_bytes = 0
         #: Bytes that this call moved.
         self.moved_bytes = 0
@@ -143,14 +131,18 @@ class TransferFlow:
         """Wait until so many bytes may flow.
 
         Raises:
-            CheckpointError: it was stopped.
+            CheckpointError: it was stopped, or another part failed.
         """
-        if not self._rate.take(size_bytes, self._stop):
+        if not self._rate.take(size_bytes, self._stop, self.failed):
             raise CheckpointError("stopped; the same call again goes on from here")
 
-    def done(self, size_bytes: int, file: str, moved: bool) -> None:
-        """Report that a part is there."""
+    def moved(self, size_bytes: int) -> None:
+        """Count a part that was moved, from any thread."""
+        with self._lock:
+            self.moved_bytes += size_bytes
+
+    def done(self, size_bytes: int, file: str) -> None:
+        """Report that a part is there, and all before it."""
         self._done_bytes += size_bytes
-        self.moved_bytes += size_bytes if moved else 0
         if self._progress is not None:
             self._progress(Transfer(self._done_bytes, self.total_bytes, file, self.moved_bytes))

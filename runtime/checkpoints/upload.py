@@ -9,28 +9,16 @@ of one checkpoint cannot harm each other.
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple, Protocol
 
 from runtime.checkpoints.errors import CheckpointError, Damaged
 from runtime.checkpoints.filesystem import Filesystem
 from runtime.checkpoints.manifest import MANIFEST, Manifest, StoredFile
 from runtime.checkpoints.source import Source
-from runtime.checkpoints.transfer import TransferFlow, side_by_side
-
-
-class _Digest(Protocol):
-    def update(self, data: bytes, /) -> None: ...
-
-
-class _Sent(NamedTuple):
-    """A part that is in the store."""
-
-    path: str  #: of its file.
-    name: str
-    size_bytes: int
-    is_moved: bool  #: Whether this call moved it; else it was there.
+from runtime.checkpoints.transfer import TransferFlow
+from runtime.threads import side_by_side
 
 
 class Upload:
@@ -60,7 +48,8 @@ class Upload:
         self._reads_back = reads_back
         self._held = filesystem.entries(folder)
         self._verified: set[str] = set()
-        self._sending: dict[str, threading.Lock] = {}
+        self._sending: set[str] = set()
+        self._turn = threading.Condition()
 
     def send(self, source: Source, part_bytes: int) -> list[StoredFile]:
         """Upload all files; give them as they are stored.
@@ -70,56 +59,73 @@ class Upload:
         """
         self._flow.total_bytes = source.size_bytes
         parts: dict[str, list[str]] = {file.path: [] for file in source.files}
-        wholes = {file.path: hashlib.sha256() for file in source.files}
-        for sent in side_by_side(self._calls(source, part_bytes, wholes)):
-            parts[sent.path].append(sent.name)
-            self._flow.done(sent.size_bytes, sent.path, sent.is_moved)
+        wholes: dict[str, str] = {}
+        calls = self._calls(source, part_bytes, wholes)
+        most = self._filesystem.parts_at_once
+        for path, name, size_bytes in side_by_side(calls, most, self._flow.failed):
+            parts[path].append(name)
+            self._flow.done(size_bytes, path)
         return [
             StoredFile(
                 path=file.path,
                 size_bytes=file.size_bytes,
                 # A file of one part has that part's digest.
-                sha256=names[0] if len(names) == 1 else wholes[file.path].hexdigest(),
-                parts=names,
+                sha256=wholes.get(file.path) or parts[file.path][0],
+                parts=parts[file.path],
             )
             for file in source.files
-            for names in (parts[file.path],)
         ]
 
     def _calls(
-        self, source: Source, part_bytes: int, wholes: Mapping[str, _Digest]
-    ) -> Iterator[Callable[[], _Sent]]:
-        """Read the parts of all files, and give what sends each; add up files of several parts."""
+        self, source: Source, part_bytes: int, wholes: dict[str, str]
+    ) -> Iterator[Callable[[], tuple[str, str, int]]]:
+        """Read all files and give what sends each part; note digests of files of none or many."""
         for file in source.files:
+            whole = None if 0 < file.size_bytes <= part_bytes else hashlib.sha256()
             with file.opened() as stream:
                 left = file.size_bytes  # a file that grows must not be read for ever
                 while data := stream.read(min(part_bytes, left)):
                     left -= len(data)
                     self._flow.take()
-                    if file.size_bytes > part_bytes:
-                        wholes[file.path].update(data)
+                    if whole is not None:
+                        whole.update(data)
                     yield partial(self._send_part, file.path, data)
+            if whole is not None:
+                wholes[file.path] = whole.hexdigest()
 
-    def _send_part(self, path: str, data: bytes) -> _Sent:
-        """Upload a part unless it is there; tell whether it had to be moved."""
+    def _send_part(self, path: str, data: bytes) -> tuple[str, str, int]:
+        """Upload a part unless it is there; give its file's path, its name and its size."""
         name = hashlib.sha256(data).hexdigest()
         if self._allowed is not None and name not in self._allowed:
             raise CheckpointError(
                 f"{self._filesystem.address(self._folder)}: is committed with other content; what "
                 "is committed never changes: commit under another step or a higher epoch"
             )
-        with self._sending.setdefault(name, threading.Lock()):  # parts that are alike move once
-            if self._held.get(name) == len(data) and self._is_verified(name, data):
-                return _Sent(path, name, len(data), is_moved=False)
-            self._flow.take(len(data))
-            self._filesystem.write(f"{self._folder}/{name}", data)
-            self._held[name] = len(data)
-            if not self._is_verified(name, data):
-                raise Damaged(
-                    f"{self._filesystem.address(f'{self._folder}/{name}')}: is read back with "
-                    "other content than was written; check the store's disks, then commit again"
-                )
-            return _Sent(path, name, len(data), is_moved=True)
+        with self._alone(name):
+            if self._held.get(name) != len(data) or not self._is_verified(name, data):
+                self._flow.take(len(data))
+                self._filesystem.write(f"{self._folder}/{name}", data)
+                self._held[name] = len(data)
+                if not self._is_verified(name, data):
+                    raise Damaged(
+                        f"{self._filesystem.address(f'{self._folder}/{name}')}: is read back with "
+                        "other content than was written; check the store's disks, then commit again"
+                    )
+                self._flow.moved(len(data))
+        return path, name, len(data)
+
+    @contextmanager
+    def _alone(self, name: str) -> Iterator[None]:
+        """Have parts that are alike wait for each other: only the first one moves."""
+        with self._turn:
+            self._turn.wait_for(lambda: name not in self._sending)
+            self._sending.add(name)
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._sending.discard(name)
+                self._turn.notify_all()
 
     def _is_verified(self, name: str, data: bytes) -> bool:
         """Tell whether the store holds a part: read back and compared, or by its size alone."""

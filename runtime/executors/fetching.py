@@ -13,8 +13,8 @@ from runtime.executors.folder import COMMITTED, read_json
 from runtime.executors.local_checkpoints import epoch_of, run_folders
 from runtime.executors.options import ProcessOptions
 from runtime.executors.tenants import FETCHED, close_fetched, remove_fetched, user_of
-from runtime.executors.uploading import in_thread
 from runtime.jobcode.fetching import CodeRefused, CodeSource, fetch_code
+from runtime.threads import in_thread
 from schemas.commands import GangSpec
 
 

@@ -23,9 +23,9 @@ from runtime.executors.folder import WORK
 from runtime.executors.live_run import LiveRun
 from runtime.executors.local_checkpoints import owner_of
 from runtime.executors.options import ProcessOptions
-from runtime.executors.uploading import in_thread
 from runtime.identity import as_user
 from runtime.jobcode.rules import Unfit, parts_of
+from runtime.threads import in_thread
 
 _MIB = 1024 * 1024
 #: At most so many files are kept, and so many entries looked at to find them.

@@ -31,8 +31,8 @@ from runtime.executors.locks import Locked, take
 from runtime.executors.log_files import keep_end
 from runtime.executors.options import ProcessOptions
 from runtime.executors.tenants import FETCHED, allow_traversal
-from runtime.executors.uploading import in_thread
 from runtime.jobcode.fetching import CODE
+from runtime.threads import in_thread
 from runtime.trees import remove_tree
 
 _log = logging.getLogger(__name__)

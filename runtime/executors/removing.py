@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from runtime.identity import as_user
+from runtime.threads import in_thread
 from runtime.trees import remove_tree
 
 
@@ -22,8 +23,8 @@ class Removals:
         with self._lock:
             self._waiting.update(users)
             if self._waiting and not self._works:
-                self._works = True
-                threading.Thread(target=self._work, daemon=True).start()
+                in_thread(self._work)
+                self._works = True  # not if no thread could be started: the next call tries again
 
     def keep(self, path: Path) -> None:
         """Do not remove what waits for it under this path: something new is there."""
@@ -31,14 +32,22 @@ class Removals:
             self._waiting.pop(path, None)
 
     def _work(self) -> None:
-        while True:
-            with self._lock:
-                if not self._waiting:
+        while (found := self._next()) is not None:
+            try:
+                remove_as(*found)
+            except BaseException:
+                with self._lock:
                     self._works = False
-                    return
-                path = next(iter(self._waiting))
-                user = self._waiting.pop(path)
-            remove_as(user, path)
+                raise
+
+    def _next(self) -> tuple[int | None, Path] | None:
+        """Take what to remove next, and as whom; None: nothing waits, and the work is over."""
+        with self._lock:
+            path = next(iter(self._waiting), None)
+            if path is None:
+                self._works = False
+                return None
+            return self._waiting.pop(path), path
 
 
 def remove_as(user: int | None, path: Path) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,28 +26,13 @@ from runtime.executors.local_checkpoints import (
 from runtime.executors.options import ExecutorOptions
 from runtime.executors.progress import AnnouncedCheckpoint
 from runtime.executors.removing import Removals
+from runtime.threads import in_thread
 
 _MIB = 1024 * 1024
 #: The longest wait between two tries of an upload.
 _WAIT_MAX_S = 60.0
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
-
-
-def in_thread(work: Callable[[], _T]) -> "Future[_T]":
-    """Run it in a daemon thread; give its future."""
-    future: Future[_T] = Future()
-
-    def run() -> None:
-        try:
-            result = work()
-        except Exception as error:  # noqa: BLE001 - whoever waits for the future learns of it
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ def test_a_running_job_says_why_it_has_its_size_and_how_old_the_figures_were(
     assert ["1", "1.25", "12.5", "measured", "41", "min", "4", "s", "ago"] in rows
     assert ["▸", "2", "2", "20", "measured", "31", "min", "4", "s", "ago"] in rows
     assert ["4", "3", "30", "modelled"] in rows
+    assert "How fast it is in training" in text
     assert "in serving 0.5 times that, as measured there" in text
     assert [point["measured"] for point in found["curve"]["points"]] == [True, True, False]
     assert found["curve"]["points"][1]["age_s"] < found["curve"]["points"][0]["age_s"]

@@ -13,8 +13,8 @@ import pytest
 import s3fs
 from moto.server import ThreadedMotoServer
 
+from runtime.checkpoints.filesystem import PARTS_AT_ONCE
 from runtime.checkpoints.store import CheckpointError, CheckpointStore, Damaged, Transfer
-from runtime.checkpoints.transfer import PARTS_AT_ONCE
 
 # Its packages warn about themselves.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]

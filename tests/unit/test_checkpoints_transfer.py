@@ -1,15 +1,15 @@
 """The limit, the progress and the stop of transfers."""
 
+import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 
+from runtime.checkpoints.filesystem import PARTS_AT_ONCE, Filesystem
 from runtime.checkpoints.store import CheckpointError, CheckpointStore, Transfer
-from runtime.checkpoints.transfer import MIB, PARTS_AT_ONCE, TokenBucket, side_by_side
+from runtime.checkpoints.transfer import MIB, TokenBucket
 
 
 class FakeTime:
@@ -70,35 +70,6 @@ def test_a_limited_store_has_parts_of_a_few_seconds(
     assert slow.part_bytes == part_mib * MIB
 
 
-def test_calls_side_by_side_come_in_order_and_not_all_at_once() -> None:
-    running, most, begun, lock = 0, 0, list[int](), threading.Lock()
-
-    def call(number: int) -> int:
-        nonlocal running, most
-        with lock:
-            running += 1
-            most = max(most, running)
-        time.sleep(0.02 * (number % 3))
-        with lock:
-            running -= 1
-        if number == 12:
-            raise CheckpointError("the twelfth")
-        return number
-
-    def calls() -> Iterator[Callable[[], int]]:
-        for number in range(40):
-            begun.append(number)
-            yield partial(call, number)
-
-    found: list[int] = []
-    with pytest.raises(CheckpointError, match="the twelfth"):
-        found.extend(side_by_side(calls()))
-    assert found == list(range(12))
-    assert most == PARTS_AT_ONCE
-    assert len(begun) == 12 + PARTS_AT_ONCE, "no call begins after one that failed"
-    assert running == 0
-
-
 def test_parts_that_are_alike_move_once(tmp_path: Path) -> None:
     source = tmp_path / "step-10"
     source.write_bytes(bytes(9 * 1000))
@@ -155,3 +126,42 @@ def test_a_stopped_fetch_goes_on_where_it_was(tmp_path: Path) -> None:
     had = 10_000 - told[-1].moved_bytes
     assert told[-1] == Transfer(10_000, 10_000, "step-10", 10_000 - had)
     assert 4000 <= had < 4000 + PARTS_AT_ONCE * 1000, "no part begins after a stop"
+
+
+def test_a_part_that_fails_ends_the_others_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One part fails at once, and the others wait for their turn at a limit of minutes."""
+    source = tmp_path / "step-10"
+    source.write_bytes(bytes(n % 251 for n in range(8000)))
+    store = CheckpointStore(f"file://{tmp_path}/store", part_bytes=1000, rate_mib_per_s=1e-5)
+
+    def write(*_: object) -> None:
+        raise CheckpointError("the disk is full")
+
+    monkeypatch.setattr(Filesystem, "write", write)
+    began_s = time.monotonic()
+    with pytest.raises(CheckpointError, match="the disk is full"):
+        store.commit("job-1", 1, 10, source, 1.0)
+    assert time.monotonic() - began_s < 30.0, "a part takes 95 s at this limit"
+
+
+def test_what_was_moved_before_a_part_failed_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "step-10"
+    source.write_bytes(bytes(n % 251 for n in range(8000)))
+    store = CheckpointStore(f"file://{tmp_path}/store", part_bytes=1000)
+    whole, writes = Filesystem.write, itertools.count()
+
+    def write(self: Filesystem, path: str, data: bytes) -> None:
+        if next(writes) == 0:
+            time.sleep(0.2)  # those behind it arrive first
+            raise CheckpointError("the disk is full")
+        whole(self, path, data)
+
+    monkeypatch.setattr(Filesystem, "write", write)
+    with pytest.raises(CheckpointError, match="the disk is full"):
+        store.commit("job-1", 1, 10, source, 1.0)
+    stored = sum(file.stat().st_size for file in (tmp_path / "store").rglob("*") if file.is_file())
+    assert store.commits.moved_bytes == stored == (PARTS_AT_ONCE - 1) * 1000

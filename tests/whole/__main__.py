@@ -52,7 +52,7 @@ def main() -> int:
     if unknown := without - KINDS.keys():
         parser.error(f"--without: no such kind: {', '.join(sorted(unknown))}; {', '.join(KINDS)}")
     for name in ("hours", "minutes", "patience"):
-        if (value := getattr(given, name)) is not None and value <= 0:
+        if (value := getattr(given, name)) is not None and not value > 0:
             parser.error(f"--{name}: must be above 0")
     storms = [_storm(given, seed, without) for seed in range(given.seed, given.seed + given.seeds)]
     began_s = time.monotonic()
@@ -67,6 +67,8 @@ def main() -> int:
             print(
                 f"{len(outcomes)} of {given.seeds} seeds, {rate:.2f}/s ", end=end, file=sys.stderr
             )
+    if not outcomes:
+        parser.error("--minutes: no storm began in so little time")
     account = _account(outcomes, time.monotonic() - began_s)
     _show(account)
     if given.json is not None:
@@ -104,7 +106,7 @@ def _all(storms: list[Storm], given: argparse.Namespace) -> Iterator[Outcome]:
     with ProcessPoolExecutor(given.jobs) as pool:
         running: set[Future[Outcome]] = set()
         while True:
-            more = itertools.islice(in_time, 2 * given.jobs - len(running))
+            more = itertools.islice(in_time, given.jobs - len(running))
             running |= {pool.submit(run, storm, None, given.patience) for storm in more}
             if not running:
                 return

@@ -214,8 +214,8 @@ def facts(books: Books) -> Counter[str]:
 def _pointless(said: Sequence[Said], journal: Sequence[Entry]) -> set[Cause]:
     """Find what the engine need not be told when it is read.
 
-    That a job shall be cancelled which is unknown or over, or was cancelled before; that a node has
-    gone which is known to be dead. An event is read before any entry that one behind it caused; a
+    That a job shall be cancelled which is unknown or over, or was cancelled before, by whatever
+    way; that a node has gone which is known to be dead. An event is read before any entry that one behind it caused; a
     copy of that one may have been told much later.
     """
     begun: dict[str, int] = {}
@@ -227,7 +227,7 @@ def _pointless(said: Sequence[Said], journal: Sequence[Entry]) -> set[Cause]:
         for name, fields in entry.facts:
             if name == "JobAccepted":
                 begun[fields["job"]] = entry.number
-            elif name in _ENDED:
+            elif name in (*_ENDED, "CancelRequested"):
                 over.setdefault(fields["job"], entry.number)
             elif name in ("NodeJoined", "NodeLost"):
                 lives[fields["node"]].append((entry.number, name == "NodeJoined"))
