@@ -215,8 +215,8 @@ def _pointless(said: Sequence[Said], journal: Sequence[Entry]) -> set[Cause]:
     """Find what the engine need not be told when it is read.
 
     That a job shall be cancelled which is unknown or over, or was cancelled before, by whatever
-    way; that a node has gone which is known to be dead. An event is read before any entry that one behind it caused; a
-    copy of that one may have been told much later.
+    way; that a node has gone which is known to be dead. An event is read before any entry that one
+    behind it caused; a copy of that one may have been told much later.
     """
     begun: dict[str, int] = {}
     over: dict[str, int] = {}
