@@ -34,7 +34,7 @@ import numpy as np
 from benchmarks.figures import show
 from benchmarks.gpu_cell import DECLARED, FILES, LEAVES, POLICY
 from benchmarks.gpu_door import Door
-from benchmarks.gpu_witness import PROGRAMS, Witness, pids_of
+from benchmarks.gpu_witness import LEAVES_PROGRAM, PROGRAMS, Witness, pids_of
 from runtime.executors.environment import machine_environment
 from runtime.metering.nvml import NvmlGpus, NvmlUnavailable, inventory, nvml_library
 from tests.ports import free_ports
@@ -55,9 +55,9 @@ class Run:
         self.out = folder / "out"
         self.out.mkdir()
         self.out.chmod(0o777)  # the job is another user
-        for name in PROGRAMS[:2]:
+        for name in PROGRAMS:
             shutil.copy(ROOT / "examples" / name, folder / name)
-        (folder / PROGRAMS[2]).write_text(LEAVES.format(device="cuda" if library else "cpu"))
+        (folder / LEAVES_PROGRAM).write_text(LEAVES.format(device="cuda" if library else "cpu"))
         self.train = [python, f"{folder}/train_ddp.py", *job]
         self.python = python
         self.running: dict[str, subprocess.Popen[bytes]] = {}
@@ -175,7 +175,7 @@ class Run:
 
         door.users.clear()
         held = self.out / "held"
-        self.submit("leaves", [self.python, f"{self.folder}/{PROGRAMS[2]}", str(held)])
+        self.submit("leaves", [self.python, f"{self.folder}/{LEAVES_PROGRAM}", str(held)])
         self.until("a job has left a process behind", held.exists)
         figures["left_behind"] = {"processes": len(witness.workers)} | self._measured()
         self._back("back_after_leaves")
@@ -262,7 +262,8 @@ class Run:
             process.send_signal(signal.SIGTERM)
         for process in self.running.values():
             process.wait(60)
-        for pid in (pid for name in PROGRAMS for pid in pids_of(self.folder / name)):
+        programs = [self.folder / name for name in (*PROGRAMS, LEAVES_PROGRAM)]
+        for pid in (pid for program in programs for pid in pids_of(program)):
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-#: The owner's server, and what jobs run.
-PROGRAMS = ("inference_server.py", "train_ddp.py", "leaves.py")
+#: The owner's server, and the job that trains; both are in `examples`.
+PROGRAMS = ("inference_server.py", "train_ddp.py")
+#: The job that leaves a process behind; `benchmarks.gpu` writes it.
+LEAVES_PROGRAM = "leaves.py"
 
 
 class Witness:
@@ -26,7 +28,7 @@ class Witness:
     def _run(self) -> None:
         handle = self._library and self._library.nvmlDeviceGetHandleByIndex(0)
         while not self.ended.wait(0.05):
-            servers, *jobs = (pids_of(self._folder / name) for name in PROGRAMS)
+            servers, *jobs = (pids_of(self._folder / name) for name in (*PROGRAMS, LEAVES_PROGRAM))
             workers = [pid for pids in jobs for pid in pids]
             on_gpu, used, busy = len(servers) + len(workers), 0.0, 0.0
             if self._library:

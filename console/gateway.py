@@ -85,11 +85,11 @@ def serve(
     flags += [] if host is None else [f"gateway.host={host}"]
     flags += [] if port is None else [f"gateway.port={port}"]
     try:
-        read_first = load(config, flags)
+        found = load(config, flags)
     except ConfigError as error:
         fail(str(error))
-    section = read_first.gateway
-    for sentence in open_to_all(read_first, "gateway"):
+    section = found.gateway
+    for sentence in open_to_all(found, "gateway"):
         logging.getLogger("tidegate.gateway").warning(sentence)
     kafka = None
     if is_kafka(address):

@@ -64,6 +64,8 @@ class Counters:
     refused: Counter[str] = field(default_factory=Counter)
     #: Commands in a row, until now, that no trusted key has signed.
     unvouched: int = 0
+    #: When the first of these came.
+    unvouched_since_s: float = 0.0
 
 
 class AgentService:
@@ -193,7 +195,7 @@ class AgentService:
         said = self._gate.read(record)
         if isinstance(said, Refusal):
             self.counters.refused[said.kind] += 1
-            self.counters.unvouched = self.counters.unvouched + 1 if said.kind in UNVOUCHED else 0
+            self._count_unvouched(said, now_s)
             if self._gate.keeps_letter(now_s):
                 _log.warning("refuses a command: %s", f"{said.field} {said.reason}".strip())
                 self._dead_letter(record, said)
@@ -215,6 +217,15 @@ class AgentService:
         if objection is not None:
             self.counters.refused[objection] += 1
         return command
+
+    def _count_unvouched(self, refusal: Refusal, now_s: float) -> None:
+        counters = self.counters
+        if refusal.kind not in UNVOUCHED:
+            counters.unvouched = 0
+            return
+        if not counters.unvouched:
+            counters.unvouched_since_s = now_s
+        counters.unvouched += 1
 
     def _note_boot(self, boot: int) -> None:
         if boot == self._store.bootid:

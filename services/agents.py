@@ -35,9 +35,12 @@ from services.metrics import RoleName, Sample
 from services.probe import BusProbe
 from services.sections import AgentSection, SimulatedSection
 
-#: Commands in a row that no trusted key has signed, from which on none is thought to be. A lease
-#: is renewed often: who forges one command has a good one follow it soon.
+#: After so many commands in a row without a trusted signature, the agent is taken to trust no
+#: scheduler, if no good one came for long: whoever can write to the bus can send forged ones.
 _REFUSED_LEAST = 2
+#: How long that is without a lease. With one: half of what was left of it at the first refusal; the
+#: scheduler renews it when a third is over.
+_REFUSED_S = 60.0
 #: What to do where the driver has GPUs and not their memory.
 MEMORY_UNKNOWN = (
     "agent.gpu_memory_mib is not set, and the driver does not say how much memory its GPUs have, "
@@ -165,8 +168,11 @@ class AgentRole:
 
     def _of_refusals(self) -> list[str]:
         """Say that it obeys nobody; its lease is renewed by a command, and so ends."""
-        count = self._agent.counters.unvouched
-        if count < _REFUSED_LEAST:
+        counters, lease_s = self._agent.counters, self._agent.core.lease_until_s
+        count, since_s = counters.unvouched, counters.unvouched_since_s
+        left_s = 0.0 if lease_s is None else lease_s - since_s
+        long_s = left_s / 2 if left_s > 0 else _REFUSED_S
+        if count < _REFUSED_LEAST or self._clock.now_s() < since_s + long_s:
             return []
         return [
             f"it refuses all commands, the last {count}, since no key that it trusts has signed "

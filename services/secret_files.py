@@ -1,4 +1,4 @@
-"""The files that hold a secret, and whether others on the machine can read them."""
+"""The files that hold a secret, and what others on the machine can do with them."""
 
 import stat
 from collections.abc import Iterator
@@ -33,23 +33,25 @@ def secret_files(config: Config) -> dict[str, Path]:
     return {key: Path(file) for key, file in files.items() if file}
 
 
-def is_open(mode: int) -> bool:
-    """Whether every user of the machine may read or write a file of this mode."""
-    return bool(mode & (stat.S_IROTH | stat.S_IWOTH))
+def open_to(mode: int) -> str:
+    """Say what every user of the machine can do with a file of this mode; empty: nothing."""
+    allowed = {"read": stat.S_IROTH, "write": stat.S_IWOTH}
+    return " and ".join(verb for verb, bit in allowed.items() if mode & bit)
 
 
 def open_to_all(config: Config, role: RoleName | Literal["gateway"]) -> Iterator[str]:
-    """Say which secrets of a role every user of the machine can read, and what to do.
+    """Say which secrets of a role every user of the machine can read or write, and what to do.
 
-    Where they are in a container or the only program's, that is no harm: so nothing is refused.
+    In a container, or where no other program runs, this does no harm; so the role starts all the
+    same.
     """
     for key, file in secret_files(config).items():
         try:
             mode = file.stat().st_mode if key.split(".")[0] in _SECTIONS[role] else 0
         except OSError:
             continue  # who needs it says so
-        if is_open(mode):
+        if may := open_to(mode):
             yield (
-                f"{key}: every user of this machine can read {file} (mode "
+                f"{key}: every user of this machine can {may} {file} (mode "
                 f"{stat.S_IMODE(mode):04o}); chmod o= {file}, or have it mounted so"
             )

@@ -294,11 +294,11 @@ class AgentSection(Section):
     #: Memory of one GPU, in MiB. Unset, with processes: the driver's. It has to be set where the
     #: driver does not say it, as where GPU and processor share their memory.
     gpu_memory_mib: Count | None = None
-    #: Speed of the GPUs relative to those for which jobs declare their rates. Unset: 1, and 0.4 of
-    #: an edge server, whatever its GPUs are; how fast a job really is there is learned as it runs.
+    #: Speed of the GPUs relative to those for which jobs declare their rates. Unset: 1; for an edge
+    #: server 0.4, whatever GPUs it has. How fast a job really is there is learned as it runs.
     speed_factor: Annotated[float, Field(gt=0.0, le=100.0)] | None = None
-    #: Transfer rate of checkpoints, for the scheduler's plans and timeouts. Unset: 1000, and 10 of
-    #: an edge server.
+    #: Transfer rate of checkpoints, for the scheduler's plans and timeouts. Unset: 1000; for an
+    #: edge server 10.
     transfer_mib_per_s: Annotated[float, Field(gt=0.0)] | None = None
     #: What the stored state outlives. Unset: a loss of power. With `process_crash`, a command that
     #: was carried out just before one may be carried out again.

@@ -18,10 +18,12 @@ from tests.patience import wait_until
 from tests.ports import alive, answers, lacking
 
 JARS = Path(os.environ.get("TIDEGATE_KAFKA_JARS") or ROOT / ".brokers" / "jars")
-#: Java finds Kafka's classes there as it wants them, if `compose/brokers fetch` kept them.
-QUICK_JAVA = f"-XX:SharedArchiveFile={JARS / 'classes.jsa'}"
+_CLASSES = JARS / "classes.jsa"
+#: Java finds Kafka's classes there as it wants them, if `compose/brokers fetch` kept them. Where
+#: they are not, this says nothing: Java would not read its own then, either.
+QUICK_JAVA = (f"-XX:SharedArchiveFile={_CLASSES}",) if _CLASSES.exists() else ()
 #: Kafka's own programs begin so; the name of one comes next.
-JAVA = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", QUICK_JAVA,
+JAVA = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *QUICK_JAVA,
         "-cp", f"{JARS}/*"]  # fmt: skip
 #: Brokers of the caller, as `compose/brokers env` says it; tests see none of it but by a fixture.
 _KAFKA, _MQTT = (os.environ.get(f"TIDEGATE_{name}") for name in ("KAFKA_BOOTSTRAP", "MQTT_URL"))

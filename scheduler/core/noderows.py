@@ -142,7 +142,7 @@ class NodeRows:
         return sum(len(gang.allocation.get(node.id, ())) for gang in gangs)
 
     def kept(self, job: Ints, slots: Ints) -> tuple[Ints, Ints]:
-        """Give the gangs that are not to be changed, and those that are not while jobs wait.
+        """Give the gangs that must not be changed: at all, and while jobs wait that could start.
 
         The first have a part on a node out of contact. The others are on closed nodes alone: nobody
         else may have their GPUs, so who is planned for them waits in vain. Not those on lent ones:

@@ -11,8 +11,8 @@ from scheduler.policies.interface import WAITING, Bools, Jobs, Kind, Nodes, Pool
 def could_start(jobs: Jobs, pools: Pools, nodes: Nodes, quotas: Mapping[str, Quota]) -> Bools:
     """Say of each job whether it waits, and could start in a cell where nobody else is.
 
-    What is counted is what a policy is shown: GPUs of gangs that stay on closed nodes, too, and
-    those that owners could lend. So no policy plans GPUs for a job of which this says no.
+    It counts all GPUs that a policy is shown, also those held by gangs on closed nodes, and those
+    that owners could lend. So no policy plans GPUs for a job of which this says no.
 
     Args:
         jobs: As they are shown; of those that wait, the phase.

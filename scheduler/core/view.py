@@ -54,7 +54,8 @@ class _Where(NamedTuple):
     holdings: columns.Holdings
     pool: Ints  #: (n,) where each job is, or is going to; -1: nowhere.
     away: Ints  #: Indices of jobs that hold GPUs where nothing may be changed now.
-    closed: Ints  #: Of gangs on closed nodes alone, not to be changed while jobs wait.
+    #: Of gangs on closed nodes alone, not to be changed while jobs wait that could start.
+    closed: Ints
 
 
 class View:
@@ -216,7 +217,11 @@ def _some_could_start(state: ClusterState, jobs: columns.Jobs, where: _Where) ->
 
 
 def _left_alone(jobs: columns.Jobs, rows: Ints) -> columns.Jobs:
-    """Show these as gangs that are not to be changed."""
+    """Show these as gangs that are not to be changed.
+
+    `JobRows.columns` does so for `away`. For `closed` it cannot: `could_start` needs its columns
+    first.
+    """
     phase = jobs.phase.copy()
     phase[rows] = columns.MOVING
     phase.flags.writeable = False

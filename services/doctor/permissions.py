@@ -9,7 +9,7 @@ from services.doctor.disk import existing, is_there
 from services.doctor.finding import CheckContext, Finding, Reporter
 from services.install.changes import masked
 from services.install.layout import ENVIRONMENT
-from services.secret_files import is_open, secret_files
+from services.secret_files import open_to, secret_files
 
 _report = Reporter("permissions")
 
@@ -60,9 +60,9 @@ def _of_secrets(context: CheckContext, me: str) -> Iterator[Finding]:
         except OSError as error:
             yield _report.problem(f"{key}: {file}: {error.strerror}", f"correct {key}")
             continue
-        if is_open(about.st_mode):
+        if may := open_to(about.st_mode):
             yield _report.problem(
-                f"{key}: every user of this machine can read {file}",
+                f"{key}: every user of this machine can {may} {file}",
                 f"chmod o= {file}; if others are on this machine, have a new one made",
             )
         if not os.access(file, os.R_OK):
@@ -74,7 +74,7 @@ def _of_texts(context: CheckContext) -> Iterator[Finding]:
     """Check files that may hold secrets among other things: configuration and environment."""
     for file in (context.file, None if context.unit is None else ENVIRONMENT):
         try:
-            if file is None or not is_open(file.stat().st_mode):
+            if file is None or not (may := open_to(file.stat().st_mode)):
                 continue
             text = file.read_text(encoding="utf-8")
         except (OSError, ValueError):
@@ -82,7 +82,7 @@ def _of_texts(context: CheckContext) -> Iterator[Finding]:
         lines = "\n".join(line for line in text.splitlines() if line.lstrip()[:1] != "#")
         if masked(lines) != lines or (file == ENVIRONMENT and lines):
             yield _report.problem(
-                f"every user of this machine can read {file}, which holds a login or token",
+                f"every user of this machine can {may} {file}, which holds a login or token",
                 f"chmod o= {file}; if others are on this machine, change what is secret in it",
             )
 

@@ -10,13 +10,15 @@ from bus.options import mqtt_options
 from bus.signing import Signer, Verifier
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.store import CheckpointStore
-from runtime.metering.nvml import NvmlUnavailable, inventory, least_mib, type_name
+from runtime.metering.nvml import Gpu, NvmlUnavailable, inventory, least_mib, offered, type_name
+from services.agents import MEMORY_UNKNOWN
 from services.certificates import Complaint, Files, complaints
 from services.config import Config, ConfigError, load
 from services.install import layout as at
 from services.install.layout import Layout
 from services.install.texts import Server, config_text
 from services.install.wanted import CLOSED, OPEN, File, InstallError, Prepared, Request
+from services.machines import CPU
 
 
 def described(request: Request, layout: Layout, now_s: float) -> Prepared:
@@ -186,7 +188,9 @@ def _counted(request: Request, layout: Layout) -> tuple[Server, list[str]]:
     server = Server(str(request.name), str(request.broker), str(request.checkpoints), 1, "cpu")
     cpu = "give --gpus N --gpu-type cpu to offer N slots of its processors"
     if request.gpus is not None and not (layout.staged and request.gpu_type is None):
-        return replace(server, gpus=request.gpus, gpu_type=request.gpu_type or _type()), []
+        given = replace(server, gpus=request.gpus, gpu_type=request.gpu_type or _type())
+        seen = [] if layout.staged else offered(_seen(), (), request.gpus)
+        return given, _of_memory(seen, given.gpu_type)
     if layout.staged:
         return server, [f"--gpus, --gpu-type: a tree has none to look at; give both, or {cpu}"]
     try:
@@ -196,13 +200,24 @@ def _counted(request: Request, layout: Layout) -> tuple[Server, list[str]]:
     if not found:
         return server, [f"--gpus: the driver lists none; {cpu}"]
     kind = request.gpu_type or type_name(found[0].name)
-    memory_mib = least_mib(found)  # the driver may not know it; then the agent asks for it
-    return replace(server, gpus=len(found), gpu_type=kind, gpu_memory_mib=memory_mib), []
+    counted = replace(server, gpus=len(found), gpu_type=kind, gpu_memory_mib=least_mib(found))
+    return counted, _of_memory(found, kind)
+
+
+def _of_memory(gpus: Sequence[Gpu], kind: str) -> list[str]:
+    """Say so where an agent with these GPUs would not start, since nothing says their memory."""
+    if not gpus or kind == CPU or least_mib(gpus) is not None:
+        return []
+    return [f"--gpus: {MEMORY_UNKNOWN}, in a configuration that you give by --config"]
 
 
 def _type() -> str:
+    found = _seen()
+    return type_name(found[0].name) if found else CPU
+
+
+def _seen() -> list[Gpu]:
     try:
-        found = inventory()
+        return inventory()
     except NvmlUnavailable:
-        return "cpu"
-    return type_name(found[0].name) if found else "cpu"
+        return []

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +19,31 @@ from tests.patience import PATIENCE_S, wait_until
 from tests.ports import PATH, alive, answers, lacking
 
 COMMAND = "compose/brokers"
+#: Behaves as Java does to `fetch`, with a few lines for each run in `$JAVA_DID`.
+JAVA = """
+import os, pathlib, signal, socket, sys, time
+said = sys.argv[1:]
+if said == ["-version"]:
+    sys.exit(os.environ["JAVA_VERSION"])
+kept = [word.partition("=")[2] for word in said if word.startswith("-XX:ArchiveClassesAtExit=")]
+if not kept:
+    sys.exit()
+with open(os.environ["JAVA_DID"], "a") as did:
+    did.write("ran\\n")
+if any(word.startswith("-XX:SharedArchiveFile=") for word in said):
+    sys.exit("Java keeps no classes on top of kept ones")
+if os.environ.get("JAVA_FAILS"):
+    sys.exit(1)
+def end(*_):
+    pathlib.Path(kept[0]).write_text(os.environ["JAVA_VERSION"])
+    os._exit(143)
+signal.signal(signal.SIGTERM, end)
+lines = pathlib.Path("kafka.properties").read_text().splitlines()
+(listeners,) = [line for line in lines if line.startswith("listeners=")]
+time.sleep(0.5)
+with socket.create_server(("127.0.0.1", int(listeners.split(",")[0].rpartition(":")[2]))):
+    time.sleep(60)
+"""
 
 
 class Folder:
@@ -183,6 +209,60 @@ def test_a_broker_that_ends_while_starting_shows_why(folder: Folder) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("compose/brokers: Kafka could not make ")
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def pretended(tmp_path: Path) -> Folder:
+    """A folder with jars and a Java that only pretend."""
+    programs, jars = tmp_path / "bin", tmp_path / "kept" / "jars"
+    programs.mkdir()
+    (programs / "java").write_text(f"#!{sys.executable} -S\n{JAVA}")
+    (programs / "java").chmod(0o755)
+    jars.mkdir(parents=True)
+    shutil.copy(ROOT / "compose" / "kafka" / "pom.xml", jars / ".complete")
+    return Folder(
+        tmp_path / "brokers",
+        PATH=f"{programs}:{os.environ['PATH']}",
+        TIDEGATE_KAFKA_JARS=str(jars),
+        JAVA_DID=str(tmp_path / "did"),
+        JAVA_VERSION="17",
+    )
+
+
+def _kept(folder: Folder) -> tuple[str, int]:
+    """Give the classes that are kept, and how often Java ran for them."""
+    classes = Path(folder.environment["TIDEGATE_KAFKA_JARS"]) / "classes.jsa"
+    text = classes.read_text() if classes.exists() else ""
+    return text, Path(folder.environment["JAVA_DID"]).read_text().count("ran")
+
+
+def test_two_fetches_at_once_keep_the_classes_once(pretended: Folder) -> None:
+    both = [pretended.start("fetch") for _ in range(2)]
+    said = [process.communicate(timeout=PATIENCE_S) for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert _kept(pretended) == ("17", 1)
+    assert pretended.run("fetch").stderr == ""
+    assert _kept(pretended) == ("17", 1)
+
+
+def test_the_classes_of_another_java_are_kept_anew(pretended: Folder) -> None:
+    pretended.run("fetch")
+    pretended.environment["JAVA_VERSION"] = "21"
+    assert pretended.run("fetch").stderr == ""
+    assert _kept(pretended) == ("21", 2)
+
+
+def test_a_fetch_that_keeps_no_classes_says_so_in_a_line(pretended: Folder) -> None:
+    pretended.environment["JAVA_FAILS"] = "yes"
+    done = pretended.run("fetch")
+    assert done.returncode == 0, "it is only slower"
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Java did not keep Kafka's classes, so brokers start slowly")
+    assert _kept(pretended) == ("", 1)
+    with socket.create_server(("127.0.0.1", pretended.port("kafka"))):
+        (line,) = pretended.run("fetch").stderr.splitlines()
+    assert "compose/brokers down" in line
+    assert _kept(pretended) == ("", 1)
 
 
 def test_what_is_missing_is_named_with_the_command_that_installs_it(tmp_path: Path) -> None:

@@ -62,10 +62,11 @@ class Engineer:
     def __init__(self, home: Path) -> None:
         # The checkout's `.venv` may be another one here, and usual ports others'.
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        java = ("-XX:TieredStopAtLevel=1", *QUICK_JAVA)
         self._environment = {
             **os.environ, "HOME": str(home), "PATH": path, "COLUMNS": "200",
             "TIDEGATE_HTTP__PORT": "off",
-            "JDK_JAVA_OPTIONS": f"-XX:TieredStopAtLevel=1 {QUICK_JAVA}",
+            "JDK_JAVA_OPTIONS": " ".join(f'"{one}"' for one in java),
         }  # fmt: skip
         self._ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
         self.folder = home / "tidegate-team"

@@ -3,10 +3,11 @@
 import asyncio
 from pathlib import Path
 
+import pytest
 import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from bus.clock import SystemClock
+from bus.clock import Clock, SystemClock
 from bus.contract import Message
 from bus.memory import MemoryBus
 from bus.signing import Signer, Verifier
@@ -14,7 +15,7 @@ from cloud_agent.agent import CloudAgentConfig, build_agent
 from runtime.build import Options
 from runtime.simulated_owner import simulated
 from schemas.codec import Rejected, decode_event
-from schemas.commands import RenewLease
+from schemas.commands import Rebirth, RenewLease
 from schemas.events import LinkLost
 from schemas.topics import COMMANDS, EVENTS
 from services.agents import AgentRole
@@ -36,11 +37,22 @@ class Open(MemoryBus):
         """Stay open."""
 
 
-def role(folder: Path, bus: MemoryBus, options: Options | None = None) -> AgentRole:
+class Ahead(SystemClock):
+    """A clock that a test sets forward."""
+
+    ahead_s = 0.0
+
+    def now_s(self) -> float:
+        return super().now_s() + self.ahead_s
+
+
+def role(
+    folder: Path, bus: MemoryBus, options: Options | None = None, clock: Clock | None = None
+) -> AgentRole:
     file = folder / "tidegate.toml"
     file.write_text(CONFIG)
     about = CloudAgentConfig("a", "train", "training", ("n1",), 4, options=options or Options())
-    clock = SystemClock()
+    clock = clock or SystemClock()
     agent = build_agent(about, bus, clock, folder / "a.db", simulated())
     log = structlog.stdlib.get_logger()
     return AgentRole("cloud-agent", agent, bus, clock, load(file), log)
@@ -66,10 +78,15 @@ async def test_a_newer_start_is_a_reason_not_to_be_ready(tmp_path: Path) -> None
     assert any("newer start" in one and "end one of the two" in one for one in made.problems())
 
 
-async def test_who_refuses_all_commands_is_not_ready_until_one_is_good(tmp_path: Path) -> None:
+@pytest.mark.parametrize("leased", [True, False])
+async def test_who_refuses_all_commands_for_long_is_not_ready_until_one_is_good(
+    tmp_path: Path, *, leased: bool
+) -> None:
     key, other = (Ed25519PrivateKey.generate() for _ in range(2))
-    bus, clock = MemoryBus(SystemClock()), SystemClock()
-    made = role(tmp_path, bus, Options(verifier=Verifier.of({"k": Signer("k", key).public()})))
+    clock = Ahead()
+    bus = MemoryBus(clock)
+    options = Options(verifier=Verifier.of({"k": Signer("k", key).public()}))
+    made = role(tmp_path, bus, options, clock)
     running = asyncio.create_task(made.run())
 
     def refuses() -> bool:
@@ -78,18 +95,26 @@ async def test_who_refuses_all_commands_is_not_ready_until_one_is_good(tmp_path:
     async def told(signer: Signer) -> None:
         counters = made._agent.counters
         before = counters.commands + counters.refused.total()
-        lease = RenewLease(until_s=clock.now_s() + 60.0)
-        value = ordered(lease, before, "a", clock.now_s(), id=f"c{before}")
+        said = RenewLease(until_s=clock.now_s() + 900.0) if leased else Rebirth(reason="a gap")
+        value = ordered(said, before, "a", clock.now_s(), id=f"c{before}")
         await bus.publish(Message(COMMANDS.name, "a", value, signer.headers(value)))
         await until(lambda: counters.commands + counters.refused.total() > before)
 
     good, unknown, forger = Signer("k", key), Signer("x", other), Signer("k", other)
     await told(good)
     await told(unknown)
-    assert not refuses(), "whoever forged one has not cut the agent off"
     await told(forger)
-    assert refuses()
+    assert not refuses(), "whoever forges some just after a good one has not cut the agent off"
+    clock.ahead_s += 440.0 if leased else 50.0
+    assert not refuses()
+    clock.ahead_s += 20.0
+    assert refuses(), "half of the lease is over, and none came that renews it"
     await told(good)
     assert not refuses()
+    await told(unknown)
+    clock.ahead_s += 2000.0
+    assert not refuses(), "one alone may be a stranger's, and the scheduler silent"
+    await told(forger)
+    assert refuses()
     made.stop()
     await running

@@ -55,9 +55,12 @@ def config(folder: Path, key: Path) -> Config:
     return load(file)
 
 
-@pytest.mark.parametrize(("mode", "warns"), [(0o644, True), (0o640, False), (0o600, False)])
-def test_a_service_warns_of_its_secrets_that_all_can_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: int, *, warns: bool
+@pytest.mark.parametrize(
+    ("mode", "may"),
+    [(0o644, "read"), (0o642, "write"), (0o646, "read and write"), (0o640, ""), (0o600, "")],
+)
+def test_a_service_warns_of_its_secrets_that_all_can_read_or_write(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: int, may: str
 ) -> None:
     key = tmp_path / "key"
     key.write_text("secret")
@@ -70,12 +73,12 @@ def test_a_service_warns_of_its_secrets_that_all_can_read(
         return [one["event"] for one in said if one["level"] == "warning"]
 
     expected = (
-        f"scheduler.signing_key_file: every user of this machine can read {key} (mode 0644); "
-        f"chmod o= {key}, or have it mounted so"
+        f"scheduler.signing_key_file: every user of this machine can {may} {key} "
+        f"(mode {mode:04o}); chmod o= {key}, or have it mounted so"
     )
-    assert warned("scheduler") == ([expected] if warns else [])
+    assert warned("scheduler") == ([expected] if may else [])
     assert warned("bridge") == [], "it does not read that file"
     of_gateway = [sentence.split(":")[0] for sentence in open_to_all(found, "gateway")]
-    assert of_gateway == (["gateway.auth.secret_file"] if warns else [])
+    assert of_gateway == (["gateway.auth.secret_file"] if may else [])
     key.unlink()
     assert list(open_to_all(found, "gateway")) == [], "who needs it says that it is not there"
