@@ -64,8 +64,9 @@ class Counters:
     refused: Counter[str] = field(default_factory=Counter)
     #: Commands in a row, until now, that no trusted key has signed.
     unvouched: int = 0
-    #: When the first of these came.
+    #: When the first of these came, and the last.
     unvouched_since_s: float = 0.0
+    unvouched_at_s: float = 0.0
 
 
 class AgentService:
@@ -225,7 +226,7 @@ class AgentService:
             return
         if not counters.unvouched:
             counters.unvouched_since_s = now_s
-        counters.unvouched += 1
+        counters.unvouched, counters.unvouched_at_s = counters.unvouched + 1, now_s
 
     def _note_boot(self, boot: int) -> None:
         if boot == self._store.bootid:

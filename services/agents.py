@@ -41,6 +41,8 @@ _REFUSED_LEAST = 2
 #: How long that is without a lease. With one: half of what was left of it at the first refusal; the
 #: scheduler renews it when a third is over.
 _REFUSED_S = 60.0
+#: For so long a refusal counts of an agent without a lease.
+_FRESH_S = 600.0
 #: What to do where the driver has GPUs and not their memory.
 MEMORY_UNKNOWN = (
     "agent.gpu_memory_mib is not set, and the driver does not say how much memory its GPUs have, "
@@ -172,8 +174,11 @@ class AgentRole:
         count, since_s = counters.unvouched, counters.unvouched_since_s
         left_s = 0.0 if lease_s is None else lease_s - since_s
         long_s = left_s / 2 if left_s > 0 else _REFUSED_S
-        if count < _REFUSED_LEAST or self._clock.now_s() < since_s + long_s:
+        now_s = self._clock.now_s()
+        if count < _REFUSED_LEAST or now_s < since_s + long_s:
             return []
+        if (lease_s is None or lease_s <= now_s) and now_s > counters.unvouched_at_s + _FRESH_S:
+            return []  # who has no gangs may be told nothing for days
         return [
             f"it refuses all commands, the last {count}, since no key that it trusts has signed "
             "them, so its gangs end with their lease: compare agent.trusted_keys with the "

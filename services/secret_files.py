@@ -48,7 +48,7 @@ def open_to_all(config: Config, role: RoleName | Literal["gateway"]) -> Iterator
     for key, file in secret_files(config).items():
         try:
             mode = file.stat().st_mode if key.split(".")[0] in _SECTIONS[role] else 0
-        except OSError:
+        except (OSError, ValueError):  # also a name that no file can have
             continue  # who needs it says so
         if may := open_to(mode):
             yield (

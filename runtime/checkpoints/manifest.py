@@ -25,7 +25,7 @@ from schemas.values import Epoch, MomentS, Name, Step
 MANIFEST = "manifest.json"
 #: A manifest of 100,000 files and 10 TiB is 100 MiB; nothing larger is read into memory.
 MAX_MANIFEST_BYTES = 128 * 2**20
-#: Parts are held in memory, one at a time.
+#: Parts are held in memory, a few at a time.
 MAX_PART_BYTES = 64 * 2**20
 
 _NAME = TypeAdapter[str](Name)

@@ -40,7 +40,12 @@ class SourceFile:
         try:
             with as_user(self.user):
                 descriptor = os.open(self.where, flags)
-            with os.fdopen(descriptor, "rb") as stream:
+            try:
+                opened = os.fdopen(descriptor, "rb")
+            except OSError:  # it is a folder now
+                os.close(descriptor)
+                raise
+            with opened as stream:
                 self._hold(os.fstat(stream.fileno()))
                 yield stream
                 self._hold(os.fstat(stream.fileno()))

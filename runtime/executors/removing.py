@@ -1,6 +1,7 @@
 """Removes from the local disk what a job no longer needs there: one thing after the other."""
 
 import contextlib
+import secrets
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,17 +20,22 @@ class Removals:
         self._works = False
 
     def remove(self, users: Mapping[Path, int | None]) -> None:
-        """Have these removed soon, each as its user; None: as our own."""
+        """Have these removed soon, each as its user; None: as our own.
+
+        They get another name now: a job may write its next checkpoint under the same one before
+        their turn comes. What cannot be renamed stays.
+        """
+        renamed = {}
+        for path, user in users.items():
+            hidden = path.with_name(f".removed-{secrets.token_hex(8)}")
+            with contextlib.suppress(OSError, ValueError), as_user(user):
+                path.rename(hidden)
+                renamed[hidden] = user
         with self._lock:
-            self._waiting.update(users)
+            self._waiting.update(renamed)
             if self._waiting and not self._works:
                 in_thread(self._work)
                 self._works = True  # not if no thread could be started: the next call tries again
-
-    def keep(self, path: Path) -> None:
-        """Do not remove what waits for it under this path: something new is there."""
-        with self._lock:
-            self._waiting.pop(path, None)
 
     def _work(self) -> None:
         while (found := self._next()) is not None:

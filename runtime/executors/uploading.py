@@ -125,7 +125,6 @@ class CheckpointUploader:
     def add(self, checkpoint: LocalCheckpoint) -> None:
         """Upload and sync this one, too; of several that wait, only the newest is uploaded."""
         step, path = checkpoint.step, checkpoint.announced.path
-        self._removals.keep(path)
         self._on_disk = [
             one for one in self._on_disk if (one.step, one.announced.path) != (step, path)
         ]

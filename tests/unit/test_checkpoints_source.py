@@ -129,3 +129,16 @@ def test_files_that_come_while_others_are_sent_are_noticed(
     with pytest.raises(CheckpointError, match="came, went"):
         store.commit("job-1", 1, 10, source, 1.0, lambda _: (source / "late").touch())
     assert store.find("job-1", 10) is None
+
+
+def test_a_file_that_became_a_folder_costs_no_descriptor(tmp_path: Path) -> None:
+    top = tmp_path / "step-10"
+    top.write_bytes(b"weights")
+    (file,) = look(top).files
+    top.unlink()
+    top.mkdir()
+    before = len([*Path("/proc/self/fd").iterdir()])
+    for _ in range(5):
+        with pytest.raises(CheckpointError), file.opened():
+            pass
+    assert len([*Path("/proc/self/fd").iterdir()]) == before

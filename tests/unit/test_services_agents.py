@@ -116,5 +116,7 @@ async def test_who_refuses_all_commands_for_long_is_not_ready_until_one_is_good(
     assert not refuses(), "one alone may be a stranger's, and the scheduler silent"
     await told(forger)
     assert refuses()
+    clock.ahead_s += 700.0
+    assert not refuses(), "whoever has no gangs may be told nothing for days"
     made.stop()
     await running
