@@ -97,7 +97,7 @@ class Download:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         with os.fdopen(os.open(path, flags, 0o666), "r+b", buffering=0) as stream:
             calls = self._calls(file, stream.fileno())
-            most = self._filesystem.parts_at_once
+            most = self._flow.at_once(self._filesystem.parts_at_once)
             sizes: Iterator[int] = side_by_side(calls, most, self._flow.failed)
             if len(file.parts) == 1:  # as of most files in a folder: no thread for each
                 sizes = (call() for call in calls)

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from runtime.checkpoints.errors import CheckpointError
 
 MIB = 2**20
-#: A wait for tokens looks so often whether the transfer has failed meanwhile.
-_LOOK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,23 +80,17 @@ class TokenBucket:
         self._lock = threading.Lock()
         self._paid_at_s = -math.inf
 
-    def take(
-        self, size_bytes: int, stop: threading.Event, failed: threading.Event | None = None
-    ) -> bool:
-        """Wait until so many bytes may flow; False at once when stopped, and soon when failed."""
-
-        def is_over() -> bool:
-            return stop.is_set() or (failed is not None and failed.is_set())
-
+    def take(self, size_bytes: int, stop: threading.Event) -> bool:
+        """Wait until so many bytes may flow; False at once when stopped."""
         if self.mib_per_s is None:
-            return not is_over()
+            return not stop.is_set()
         with self._lock:
             begin_s = max(self._paid_at_s, self._monotonic_s())
             self._paid_at_s = begin_s + size_bytes / (self.mib_per_s * MIB)
         while (left_s := begin_s - self._monotonic_s()) > 0.0:
-            if self._wait(stop, min(left_s, _LOOK_S)) or is_over():
+            if self._wait(stop, left_s):
                 break
-        return not is_over()
+        return not stop.is_set()
 
 
 class TransferFlow:
@@ -127,13 +119,20 @@ class TransferFlow:
         """Bytes that are not there yet."""
         return self.total_bytes - self._done_bytes
 
+    def at_once(self, most: int) -> int:
+        """How many parts to move at a time, if the store takes so many: one where a rate is set.
+
+        Several would gain nothing there, and let other transfers wait for all of them.
+        """
+        return most if self._rate.mib_per_s is None else 1
+
     def take(self, size_bytes: int = 0) -> None:
         """Wait until so many bytes may flow.
 
         Raises:
             CheckpointError: it was stopped, or another part failed.
         """
-        if not self._rate.take(size_bytes, self._stop, self.failed):
+        if self.failed.is_set() or not self._rate.take(size_bytes, self._stop):
             raise CheckpointError("stopped; the same call again goes on from here")
 
     def moved(self, size_bytes: int) -> None:

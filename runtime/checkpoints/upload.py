@@ -61,7 +61,7 @@ class Upload:
         parts: dict[str, list[str]] = {file.path: [] for file in source.files}
         wholes: dict[str, str] = {}
         calls = self._calls(source, part_bytes, wholes)
-        most = self._filesystem.parts_at_once
+        most = self._flow.at_once(self._filesystem.parts_at_once)
         for path, name, size_bytes in side_by_side(calls, most, self._flow.failed):
             parts[path].append(name)
             self._flow.done(size_bytes, path)
