@@ -9,6 +9,8 @@ from runtime.spool import Spool, SpooledMessage
 
 #: Messages published together.
 _BATCH = 500
+#: One failure may be that of a broker that is started anew.
+_IN_A_ROW = 3
 
 
 class Publisher:
@@ -17,6 +19,8 @@ class Publisher:
     def __init__(self, spool: Spool, bus: Link, clock: Clock, retry_s: float) -> None:
         self.published = 0
         self.failures = 0
+        #: Why it fails, once it has failed several times in a row; empty: it does not.
+        self.problem = ""
         #: Messages that the bus will never take; they would block all later ones.
         self.unfit = 0
         self._spool = spool
@@ -25,6 +29,7 @@ class Publisher:
         self._retry_s = retry_s
         self._wake = clock.waiter()
         self._last = False
+        self._in_a_row = 0
         self._running: asyncio.Task[None] | None = None
 
     @property
@@ -88,15 +93,20 @@ class Publisher:
         except Unfit:
             await self._one_by_one(batch)
             return True
-        except BusError:
-            self.failures += 1
+        except BusError as error:
+            self._failed(error)
             if self._last:
                 return False  # the next boot publishes it
             await self._wake.wait(self._clock.now_s() + self._retry_s)
             return True
         self.published += len(batch)
+        self._in_a_row, self.problem = 0, ""
         self._spool.sent(batch[-1].row)
         return True
+
+    def _failed(self, error: BusError) -> None:
+        self.failures, self._in_a_row = self.failures + 1, self._in_a_row + 1
+        self.problem = str(error) if self._in_a_row >= _IN_A_ROW else ""
 
     async def _one_by_one(self, batch: Sequence[SpooledMessage]) -> None:
         """Publish up to the first failure, and give up what the bus will never take."""

@@ -143,6 +143,11 @@ class AgentService:
         return self._publisher.published
 
     @property
+    def publish_problem(self) -> str:
+        """Why the bus takes nothing, once that has lasted; empty: it does, or fails at times."""
+        return self._publisher.problem
+
+    @property
     def publish_failures(self) -> int:
         """How often the bus did not take a batch."""
         return self._publisher.failures

@@ -198,7 +198,8 @@ class AgentRole:
         if self._probe is not None and self._probe.problem:
             return [self._probe.problem]
         if self._up:
-            return []
+            why = self._agent.publish_problem
+            return [f"connected, and nothing that it says is taken: {why}"] if why else []
         if self._line is not None:
             return [f"no connection to the MQTT broker at {self._line.where}: {self._line.problem}"]
         if self._seen == (0, 0):

@@ -13,13 +13,15 @@ from bus.mqtt import MqttLink
 from bus.options import MqttOptions, Tls
 from bus.signing import Signer, Verifier
 from runtime.gate import Gate, Refusal
+from runtime.publisher import Publisher
+from runtime.spool import Spool, SpooledMessage
 from schemas.codec import encode, event
 from schemas.commands import Rebirth
 from schemas.events import NodeDied
 from schemas.topics import COMMANDS, EVENTS
 from tests.brokers import need_brokers
 from tests.mosquitto import wired
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.post import ordered
 from tests.security.secure_broker import SecureBroker, certs
 
@@ -77,3 +79,26 @@ async def test_reports_go_up_and_signed_commands_come_down(tmp_path: Path) -> No
         await link.close()
         bridge.stop()
         await running
+
+
+async def test_who_speaks_under_anothers_certificate_is_told(tmp_path: Path) -> None:
+    """The broker lets it in, by the certificate's name, and not say a word by its own."""
+    need_brokers()
+    clock = SystemClock()
+    with SecureBroker.running(tmp_path) as broker:
+        assert certs(broker.certs, "device", "edge-2").returncode == 0
+        link = MqttLink.open(options(broker, "edge-2"), clock, "edge-9")
+        said = event(
+            NodeDied(node="edge-9", reason="test"),
+            source="/agents/edge-9",
+            sequence=0,
+            bootid=1,
+            time_s=clock.now_s(),
+        )
+        waiting = SpooledMessage(0, Message(EVENTS.name, "default", encode(said)))
+        publisher = Publisher(Spool(None, [waiting]), link, clock, retry_s=0.05)
+        publisher.begin("edge-9")
+        await until(lambda: publisher.problem)
+        assert "Not authorized" in publisher.problem
+        publisher.abandon()
+        await link.close()

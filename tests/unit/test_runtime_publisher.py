@@ -8,6 +8,7 @@ from bus.memory import MemoryBus
 from runtime.publisher import Publisher
 from runtime.spool import Spool, SpooledMessage
 from schemas.topics import EVENTS
+from tests.patience import until
 
 
 class PickyBus(MemoryBus):
@@ -39,6 +40,24 @@ async def test_what_no_bus_takes_is_given_up_and_the_rest_goes_on_in_order() -> 
     stored = [record.value async for record in bus.read(EVENTS.name)]
     assert stored == [b"0", b"1", b"3", b"5"]
     assert (publisher.unfit, publisher.published, len(spool)) == (2, 4, 0)
+
+
+async def test_a_bus_that_takes_nothing_for_long_is_a_problem_until_it_does() -> None:
+    """As a broker that lets an agent in and does not let it speak."""
+    clock = SystemClock()
+    bus = PickyBus(clock)
+    bus.down = 1_000_000
+    spool = Spool(None, [SpooledMessage(0, Message(EVENTS.name, "k", b"0"))])
+    publisher = Publisher(spool, bus, clock, retry_s=0.01)
+    publisher.begin("a")
+    await until(lambda: publisher.failures)
+    assert publisher.problem == "" or publisher.failures > 2, "it may be started anew"
+    await until(lambda: publisher.problem)
+    assert publisher.problem == "away"
+    bus.down = 0
+    await until(lambda: publisher.published)
+    assert publisher.problem == ""
+    await publisher.finish(5.0)
 
 
 class SilentBus(MemoryBus):
