@@ -53,7 +53,7 @@ def _complaint(word: str, folder: Path) -> tuple[str, str] | None:
         return "is in no folder of PATH", "install it, or give its full path"
     path = folder / word
     if not os.access(path, os.F_OK):
-        return "was not found", "correct the path: without the hook, its owner gets nothing back"
+        return "was not found", "correct the path, or install what it names"
     if not path.is_file():
         return "is no file", "name the command itself"
     if not os.access(path, os.X_OK):
@@ -67,7 +67,7 @@ def _of_servers(servers: tuple[ServerSection, ...]) -> Iterator[Finding]:
     for number, (server, said) in enumerate(zip(servers, silent, strict=True)):
         if said is None:
             continue
-        lent = "" if server.node is None else f"; while {server.node} is lent, that is as it is"
+        lent = "" if server.node is None else f"; while {server.node} is lent, it may be down"
         yield _report.warning(
             f"agent.load.server.{number}.url ({server.name}): {said}",
             f"start the server, or correct the address of its metrics{lent}",
