@@ -9,7 +9,7 @@ from rich.text import Text
 
 from console.columns import LEFT, RIGHT, Columns, fitted
 from console.output import out
-from simulator.compare import Finished
+from simulator.compare import Finished, line_of
 from simulator.metrics import Number
 
 _COLUMNS: Columns = {
@@ -42,7 +42,7 @@ _LEGEND = (
     "JCT: mean completion time of jobs that ended; p50, p99: the median and the 99th percentile. "
     "queued: mean time to the first start. ms: mean time of a decision."
 )
-_FIFO_LEGEND = " fifo gives each job the size that it asks for."
+_ASKED = ": each job has the size that it asks for."
 _LOANS_LEGEND = (
     " lent h: GPU hours on loan from inference servers. short: the part of the GPU time their "
     "owner needed that it did not have."
@@ -86,7 +86,9 @@ def print_runs(runs: Sequence[Finished], notes: Sequence[str] = ()) -> None:
     shown = [index for index, name in enumerate(_COLUMNS) if name in columns]
     rows = [[row[index] for index in shown] for row in rows]
     out().print(fitted(title, columns, rows, _DROP, out()))
-    legend = _LEGEND + (_FIFO_LEGEND if any(run.case.policy == "fifo" for run in runs) else "")
+    completed = {run.case.policy: line_of(run.case.policy) for run in runs}
+    asked = [f" {one} ran as {line}{_ASKED}" for one, line in completed.items() if one != line]
+    legend = _LEGEND + "".join(asked)
     legend += (_LOANS_LEGEND if loans else "") + (_FAILURES_LEGEND if fails else "")
     out().print(Text("\n".join([legend, *notes]), "dim"))
     for run in runs:

@@ -62,7 +62,7 @@ def drain(
     """
     in_s = from_now("--by", by)
     _known(at, node)
-    said = f"{node}: to be empty in {by}; `tidegate nodes` shows how far it is."
+    said = f"{node}: to be empty in {by}; `tidegate nodes` says when it is."
     return Wish(DrainNode(node=node, by_s=at.now_s + in_s, force=force), said, {"node": node})
 
 

@@ -123,7 +123,8 @@ def simulate(
 
     Each policy decides when its paper says, and its jobs tune their batch if
     its paper's do: `--when` and `--batch` set these two for all, nothing else.
-    `fifo` gives each job the size that it asks for. Equal seeds and files give
+    `fifo` is tried as `fifo:sizes=requested`: each job has the size that it asks
+    for; `fifo:sizes=smallest` is what it is elsewhere. Equal seeds and files give
     equal figures, but for the time that decisions take. What decides is the
     engine that a deployment runs, so a run's --log replays: tidegate replay LOG
     With --mtbf-h each node fails at moments drawn from the seed, the same for

@@ -228,12 +228,18 @@ def _tenants(node: NodeRow) -> Text:
 def _node_state(node: NodeRow, origin_s: float) -> Text:
     """Say whether it is in contact, and what operators asked of it."""
     text = Text(node.state, "green" if node.state == "alive" else "red")
-    because = f": {node.cordon.reason}" if node.cordon is not None and node.cordon.reason else ""
-    if node.drain is not None:
-        until = day_clock(node.drain.by_s, origin_s)
-        text.append(f", drained by {node.drain.by} until {until}{because}", "yellow")
-    elif node.cordon is not None:
-        text.append(f", cordoned by {node.cordon.by}{because}", "yellow")
+    drain, cordon = node.drain, node.cordon
+    if drain is not None:
+        until = day_clock(drain.by_s, origin_s)
+        text.append(f", draining by {drain.by}, to be empty by {until}", "yellow")
+        # A cordon that was there before has a reason of its own, which is not the drain's.
+        cordon = None if cordon is None or cordon.request == drain.request else cordon
+    if cordon is not None:
+        text.append(f", cordoned by {cordon.by}", "yellow")
+        if drain is None and not any(node.holders):
+            text.append(", empty", "yellow")
+    if node.cordon is not None and node.cordon.reason:
+        text.append(f": {node.cordon.reason}", "yellow")
     if node.freeze is not None:
         text.append(f", frozen by {node.freeze.by}", "yellow")
     return text

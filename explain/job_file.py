@@ -120,8 +120,11 @@ def after_s(text: str, where: str) -> float:
     """Read in how many seconds from now it must be done, as `where` says it.
 
     Raises:
-        ValueError: That is no length of time.
+        ValueError: That is no length of time, or a number without a unit.
     """
+    bare = text.strip()
+    if bare.replace(".", "", 1).isdecimal():
+        raise ValueError(f"{where}: {bare} has no unit; say {bare}s, {bare}m or {bare}h.")
     try:
         return seconds_of(text)
     except ValueError as error:

@@ -1,8 +1,13 @@
 """What can go wrong, as exceptions; the text of each says what to do next."""
 
+import ssl
 from collections.abc import Mapping
 
 import httpx
+
+#: OpenSSL's codes where no known authority vouches for a certificate: X509_V_ERR_..., of
+#: DEPTH_ZERO_SELF_SIGNED_CERT to UNABLE_TO_VERIFY_LEAF_SIGNATURE, and UNABLE_TO_GET_ISSUER_CERT.
+_UNKNOWN_AUTHORITY = {2, 18, 19, 20, 21}
 
 
 class TidegateError(Exception):
@@ -101,13 +106,34 @@ def problem_of(answer: httpx.Response) -> Problem:
 def no_gateway(error: httpx.TransportError) -> NoGateway:
     """Say where nobody answers, by what stands before the path, and why; the error is its cause."""
     url = error.request.url
-    why = str(error) or type(error).__name__
-    found = NoGateway(
-        f"no gateway answers at {url.scheme}://{url.netloc.decode('ascii')}: {why}; see that it "
-        "runs there (tidegate serve), and that this machine can reach it"
-    )
+    where = f"{url.scheme}://{url.netloc.decode('ascii')}"
+    refused = _refused_certificate(error)
+    if refused is None:
+        why = str(error) or type(error).__name__
+        found = NoGateway(
+            f"no gateway answers at {where}: {why}; see that it runs there (tidegate serve), and "
+            "that this machine can reach it"
+        )
+    elif refused.verify_code in _UNKNOWN_AUTHORITY:
+        found = NoGateway(
+            f"{where}: its certificate is by an authority that this machine does not know; export "
+            "SSL_CERT_FILE=ca.pem, with that authority's certificate, or give that to the system"
+        )
+    else:
+        found = NoGateway(
+            f"{where}: its certificate cannot be trusted: {refused.verify_message.rstrip('.')}; "
+            "ask at an address that it is for, or have it made anew"
+        )
     found.__cause__ = error
     return found
+
+
+def _refused_certificate(error: BaseException) -> ssl.SSLCertVerificationError | None:
+    """Find what was wrong with the other side's certificate; None: it was not that."""
+    at: BaseException | None = error
+    while at is not None and not isinstance(at, ssl.SSLCertVerificationError):
+        at = at.__cause__ or at.__context__
+    return at
 
 
 def retry_after_s(answer: httpx.Response) -> float | None:

@@ -1,13 +1,18 @@
 """What clients ask for: keys, retries, refusals, and waiting for a job."""
 
 import json
+import socket
+import ssl
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from schemas.requests import VERB_NAMES, SubmitJob
+from tests.certificates import Authority
 from tidegate_client import (
     BadRequest,
     Client,
@@ -195,6 +200,42 @@ def test_who_does_not_answer_is_named_and_the_token_is_not() -> None:
     slow = Gateway(problem(429, "later", **{"Retry-After": "59.9"}), httpx.ConnectError("gone"))
     with pytest.raises(NoGateway, match=r"at http://127\.0\.0\.1:1: gone; see"):
         slow.client().overview()
+
+
+@pytest.mark.usefixtures("slept")
+def test_a_certificate_that_cannot_be_trusted_is_told_as_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path / "certs")
+    files = authority.sign("tide", names=("elsewhere.example",), server=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.cert or "", files.key)
+
+    def greets(server: socket.socket) -> None:
+        while True:
+            try:
+                with server.accept()[0] as one, context.wrap_socket(one, server_side=True):
+                    pass
+            except ssl.SSLError:
+                continue
+            except OSError:
+                return
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=greets, args=(server,), daemon=True).start()
+        url = f"https://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(NoGateway) as raised:
+            Client(url, "the-secret").overview()
+        assert str(raised.value).startswith(
+            f"{url}: its certificate is by an authority that this machine does not know; export "
+            "SSL_CERT_FILE=ca.pem"
+        )
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
+        with pytest.raises(NoGateway) as raised:
+            Client(url, "the-secret").overview()
+        said = str(raised.value)
+        assert said.startswith(f"{url}: its certificate cannot be trusted: IP address mismatch")
+        server.shutdown(socket.SHUT_RDWR)
 
 
 def test_errors_have_a_type_and_say_what_to_do() -> None:

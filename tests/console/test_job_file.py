@@ -123,6 +123,7 @@ samples_per_step: .5e1
         ("command: [a]\nprogram: {argv: [b]}", "program.argv: is said twice"),
         ("workdir: /x", "command: is missing"),
         ("command: [a]\ndeadline: soon", "deadline: 'soon' is no length of time"),
+        ("command: [a]\ndeadline: 7200", "deadline: 7200 has no unit; say 7200s, 7200m or 7200h."),
         ("comand: [a]", "'comand' is no field of a job; did you mean command?"),
         ("- command", "holds no fields of a job"),
         ("? [command]\n: [a]", "line 1, column 3: found unhashable key"),

@@ -11,8 +11,8 @@ from rich.text import Text
 from console.columns import LEFT, REST, fitted
 from console.reading import ask_log, read_bus
 from scheduler.policies.interface import Reason
-from schemas.requests import CordonNode
-from tests.builders import request_of
+from schemas.requests import CordonNode, DrainNode
+from tests.builders import request_of, submitted
 from tests.console.conftest import Run
 from tests.console.stories import Teller, node
 
@@ -43,6 +43,34 @@ def test_what_an_operator_wrote_of_a_node_hides_no_columns_and_is_whole(
     head = next(line.split() for line in lines if line.startswith("node "))
     assert head[:5] == ["node", "pool", "agent", "state", "loan"]
     assert " ".join(lines).count("loud") == 12
+
+
+def test_nodes_say_that_one_is_draining_and_that_it_is_empty(
+    tidegate: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    told = Teller()
+    for name in ("n0", "n1", "n2"):
+        told.feed(node(name, "train", "training"))
+    for job in ("j0", "j1"):
+        told.feed(submitted(job, gpus_min=1))
+    told.run("j0", n0=1)
+    told.run("j1", n1=1)
+
+    def asks(args: CordonNode | DrainNode, key: str, reason: str) -> None:
+        told.feed(request_of(told.now_s, args, key, reason=reason))
+
+    asks(CordonNode(node="n0"), "r0", "test")
+    for name in ("n0", "n1", "n2"):
+        asks(DrainNode(node=name, by_s=told.now_s + 600.0), f"drain-{name}", "psu")
+    told.write(path := tmp_path / "draining.db")
+    lines = tidegate.does("nodes", "--log", path).out.splitlines()
+    head = next(line for line in lines if line.startswith("node "))
+    column = slice(head.index("state"), head.index("loan"))
+    states = " ".join(" ".join(line[column] for line in lines[lines.index(head) + 1 :]).split())
+    assert "alive, draining by ann, to be empty by d0 06:11, cordoned by ann: test alive" in states
+    assert "alive, draining by ann, to be empty by d0 06:11: psu alive" in states
+    assert "alive, cordoned by ann, empty: psu" in states
 
 
 def test_jobs_lists_the_unfinished_and_counts_the_rest(tidegate: Run, log: Path) -> None:

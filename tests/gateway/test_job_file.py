@@ -35,7 +35,7 @@ async def test_a_file_is_read_as_written_in_yaml_or_json(tmp_path: Path, serving
         "program": {"argv": ["python3", "train.py", "--rate", "0.5"], "env": {"THREADS": "1"},
                     "secrets": {"HF_TOKEN": "hub"}},
     }  # fmt: skip
-    said = {**fields, "deadline": 5400}
+    said = {**fields, "deadline": "5400s"}
     async with working(tmp_path) as (_, log), serving(log, role=Role.VIEWER) as served:
         for text in (WHOLE, "\n " + json.dumps(said)):
             assert await read(served, text) == {"fields": fields, "deadline_after_s": 5400.0}
@@ -106,6 +106,7 @@ async def test_a_form_counts_before_the_file_and_makes_it_a_whole_job(
         ({"rates": "fast"}, "rates", "write GPUs=samples per second"),
         ({"rates": "1=2", "gpus_min": "x"}, "gpus_min", "should be a valid integer"),
         ({"rates": "1=2", "deadline": "soon"}, "deadline", "write 90m, 2h or 1h30m"),
+        ({"rates": "1=2", "deadline": "2"}, "deadline", "2 has no unit; say 2s, 2m or 2h"),
         ({"rates": "1=2", "priority": 5000}, "priority", "less than or equal to 1000"),
         ({"workdir": "/data"}, "command", "it is what the workers run"),
     ],

@@ -1,5 +1,6 @@
 """The doctor's checks that need no broker: each finding says what is wrong and what to do."""
 
+import socket
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ from services.doctor import (
     clock,
     configuration,
     gpus,
+    owner,
     unit,
 )
 from services.doctor.finding import CheckContext, Finding, Reporter
@@ -183,6 +185,51 @@ def test_a_unit_that_is_down(ward: Ward) -> None:
 
 def test_cgroups_are_never_more_than_a_warning(ward: Ward) -> None:
     assert ward.only(unit.check_cgroups).verdict in ("ok", "warning")
+
+
+# --- the owner -----------------------------------------------------------------------------------
+
+
+def test_hooks_whose_commands_cannot_be_run(ward: Ward) -> None:
+    assert ward.says(owner.check) == [], "nobody serves on it"
+    del ward.settings["agent.owner"]
+    script = ward.folder / "back.sh"
+    script.touch(0o644)
+    ward.settings |= {
+        "agent.load.server": "[{name = 'chat', url = 'http://127.0.0.1:9/'}]",
+        "agent.load.demand.latency_target_s": 1.0,
+    }
+    ward.settings["agent.owner.hooks.drain"] = '["/nope/systemctl", "stop", "{node}"]'
+    ward.settings["agent.owner.hooks.hand_back"] = f'["{script}"]'
+    ward.settings["agent.owner.hooks.confirm_drain"] = '["no-such-command"]'
+    ward.settings["agent.owner.hooks.confirm_hand_back"] = '["sh", "-c", "exit 0"]'
+    *found, _load = ward.says(owner.check)
+    assert [(one.verdict, one.found) for one in found] == [
+        ("problem", "agent.owner.hooks.drain: /nope/systemctl was not found"),
+        ("problem", f"agent.owner.hooks.hand_back: {script} may not be run by the agent's user"),
+        ("problem", "agent.owner.hooks.confirm_drain: no-such-command is in no folder of PATH"),
+    ]
+    assert all(one.fix for one in found)
+    script.chmod(0o755)
+    ward.settings["agent.owner.hooks.drain"] = f'["{script}", "{{node}}"]'
+    del ward.settings["agent.owner.hooks.confirm_drain"]
+    assert ward.says(owner.check)[0].found == "the commands of its hooks are there"
+    assert worst(run_checks(ward.context(clock=SystemClock()), {"owner": owner.check})) == 0
+
+
+def test_a_server_of_the_owners_that_does_not_answer_is_named_with_its_key(ward: Ward) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/metrics"
+    del ward.settings["agent.owner"]
+    for hook in ("drain", "hand_back"):
+        ward.settings[f"agent.owner.hooks.{hook}"] = '["true"]'
+    ward.settings["agent.load.server"] = f'[{{name = "chat", node = "edge-17", url = "{url}"}}]'
+    ward.settings["agent.load.demand.latency_target_s"] = 1.0
+    hooks, found = ward.says(owner.check)
+    assert (hooks.verdict, found.verdict) == ("ok", "warning")
+    assert found.found.startswith(f"agent.load.server.0.url (chat): {url}: ")
+    assert "while edge-17 is lent" in found.fix
 
 
 # --- all of them ---------------------------------------------------------------------------------

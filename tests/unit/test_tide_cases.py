@@ -24,6 +24,21 @@ def test_a_gang_larger_than_every_site_is_told_so() -> None:
     assert (told.rule, told.needs) == ("market.too_large", (Need("gpus", 8, 16),))
 
 
+@pytest.mark.parametrize(
+    ("size", "rule", "need"),
+    [
+        (16, "market.too_large", Need("gpus", 8, 16)),
+        (8, "gang.capacity", Need("free_gpus", 4, 8)),
+    ],
+)
+def test_a_site_is_as_large_as_it_is_also_while_others_use_it(
+    size: int, rule: str, need: Need
+) -> None:
+    starts = Job("b", sizes=(4,), held={"train-000": 4}, moving=True)
+    told = reason(plan(snapshot([TRAIN], [Job("a", sizes=(size,)), starts])), "a")
+    assert (told.rule, told.needs) == (rule, (need,))
+
+
 def test_whose_node_goes_back_is_told_whose_it_is_where_no_site_is_left() -> None:
     infer = Pool("infer", Kind.INFERENCE, loan=LoanPhase.RECLAIMING, history=[8.0] * 60)
     told = reason(plan(snapshot([infer], [Job("a", sizes=(8,), held={"infer-000": 8})])), "a")

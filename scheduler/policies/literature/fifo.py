@@ -20,9 +20,10 @@ class Fifo:
     """First in, first out, with backfill.
 
     Order is priority, then submission. A gang gets one size and keeps it: the smallest allowed, or
-    what was `requested` (else the largest allowed below, else the smallest). Nothing is lent,
-    scaled, moved or preempted. Loans that another policy made end when their owners need the nodes;
-    jobs there keep their smallest size elsewhere in their pool, or are stopped.
+    what was `requested` (else the largest allowed below, else the smallest); `tidegate simulate`
+    takes `sizes=requested` where its line does not say `sizes`. Nothing is lent, scaled, moved or
+    preempted. Loans that another policy made end when their owners need the nodes; jobs there keep
+    their smallest size elsewhere in their pool, or are stopped.
 
     Behind a gang that does not fit, `strict` lets nobody pass; `easy` whoever does not delay that
     gang, by the remaining times.

@@ -4,8 +4,17 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from scheduler.policies.interface import WAITING, Bools, Figure, Floats, Ints, Need, Snapshot
-from scheduler.policies.parts.allot import Because, no_pool
+from scheduler.policies.interface import (
+    WAITING,
+    Bools,
+    Figure,
+    Floats,
+    Ints,
+    Kind,
+    Need,
+    Snapshot,
+)
+from scheduler.policies.parts.allot import Because, closing, no_pool
 from scheduler.policies.tide.limits import Limited
 from scheduler.policies.tide.market import Market
 from scheduler.policies.tide.needs import gpus_more, to_keep, to_stay
@@ -184,8 +193,24 @@ def _nowhere(seen: Snapshot, market: Market, job: int, row: int) -> Because:
     if not (market.rate[:, job] > 0).any():
         need = no_pool(seen, row)
         return Because("gang.no_pool", needs=(need,) if need.have < need.want else ())
-    want = float(market.sizes[market.base[job]])
-    return Because("market.too_large", needs=(Need("gpus", float(market.gpus.max()), want),))
+    want, largest = float(market.sizes[market.base[job]]), _largest_site(seen, row)
+    if want <= largest:  # it is in use by gangs that are left alone now
+        need = Need("free_gpus", float(market.gpus.max()), want)
+        return Because("gang.capacity", needs=(need,) if need.have < need.want else ())
+    return Because("market.too_large", needs=(Need("gpus", largest, want),))
+
+
+def _largest_site(seen: Snapshot, row: int) -> float:
+    """Give the GPUs of the largest site that may run a job, whoever is on them."""
+    pools, nodes, jobs = seen.pools, seen.nodes, seen.jobs
+    may = (jobs.affinity[row] > 0) & (jobs.memory_mib[row] <= pools.gpu_memory_mib)
+    edge = pools.kind == Kind.EDGE
+    may &= ~edge | jobs.edge_allowed[row]
+    gpus = np.where(closing(seen) > 0, 0, nodes.gpus)
+    size = np.bincount(nodes.pool, gpus, len(pools.ids))
+    on_node = np.zeros(len(size))
+    np.maximum.at(on_node, nodes.pool, gpus)
+    return float(np.where(edge, on_node, size)[may].max(initial=0.0))
 
 
 class _Rivals:
