@@ -81,7 +81,9 @@ def test_help_teaches_all_of_it(tidegate: Run) -> None:
 def test_without_a_verb_it_is_still_the_agent(tidegate: Run, tmp_path: Path) -> None:
     file = tmp_path / "t.toml"
     file.write_text("[mqtt]\nurl = 'mqtt://b'\n")
-    assert "agent.name is not set" in tidegate.refuses("edge-agent", "--config", file)
+    refused = tidegate.refuses("edge-agent", "--config", file)
+    assert "agent.name is not set" in refused
+    assert "--config (docs/configuration.md), or --set agent.name=NAME." in refused
     assert "go after status" in tidegate.refuses("edge-agent", "--config", file, "status")
 
 
