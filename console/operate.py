@@ -199,6 +199,6 @@ def cancel(
     if known.state in TERMINAL:
         fail(f"{job} is {known.state} already; there is nothing to cancel.")
     ran = duration(at.overview().it.now_s - known.submit_s)
-    said = f"{job}: asked to be cancelled, {ran} after it came, in {at.name}."
+    said = f"Asked to cancel {job} (submitted {ran} ago), in {at.name}."
     args, event = CancelJob(job=job), JobCancelled(job=job)
     return Wish(args, said, {"job": job}, as_event=event, life_s=LIFE_MAX_S)

@@ -78,11 +78,12 @@ def located(log: str) -> str:
         fail(f"--log: leave out sqlite:, which `bus` of a service has: {log[7:]}")
     if path.is_dir():
         fail(f"--log: {path} is a folder; name a log file in it.")
+    if not path.exists() and log == DEFAULT_LOG:
+        how = "name the log of a scheduler with --log, or make one"
+        fail(f"--log: {path} does not exist; {how}: tidegate demo")
     if not path.exists():
-        fail(
-            f"--log: {path} does not exist; name the file that `bus` names in a scheduler's "
-            f"configuration, or make one: tidegate demo --log {path}"
-        )
+        how = "start the scheduler that writes it, or name another log."
+        fail(f"--log: {path} does not exist; {how}")
     if path.name.endswith((".jsonl", ".jsonl.zst")):
         made = path.with_name(f"{path.name.partition('.jsonl')[0]}-imported.db")
         command = shlex.join(["tidegate", "journal", "import", str(path), "--log", str(made)])

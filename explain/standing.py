@@ -57,7 +57,9 @@ def _cordoned(state: ClusterState, job: Job, origin_s: float) -> list[str]:
         cordon = cordons[node.id]
         since = f"since {day_clock(cordon.since_s, origin_s)}{_because(cordon.reason)}"
         opens = f"`tidegate node uncordon {node.id}` opens it"
-        said.append(f"{node.id}, which it could use, is cordoned by {cordon.by} {since}; {opens}")
+        # Not with the id first: as a sentence of its own it begins with a capital letter.
+        could = f"node {node.id}, which it could use"
+        said.append(f"{could}, is cordoned by {cordon.by} {since}; {opens}")
     return said
 
 

@@ -236,8 +236,16 @@ def machine_settings(
     needed: tuple[str, ...],
     optional: tuple[str, ...] = (),
     foreign: tuple[str, ...],
+    has_flags: bool = False,
 ) -> dict[str, Any]:
     """Give what the configuration says of the machine; for the rest the role has defaults.
+
+    Args:
+        config: The configuration.
+        needed: Keys of `[agent]` that must be set.
+        optional: Keys that may be.
+        foreign: Keys of another kind of agent.
+        has_flags: Whether it is an agent's own, which takes `--config` and `--set`.
 
     Raises:
         ConfigError: a needed key is missing, or one of another kind of agent is set.
@@ -245,7 +253,9 @@ def machine_settings(
     section = config.agent
     for name in needed:
         if getattr(section, name) in (None, ()):
-            raise ConfigError(f"agent.{name} is not set; this agent needs it")
+            how = "name a configuration with --config (docs/configuration.md), or"
+            how = f": {how} --set agent.{name}={name.upper()}" if has_flags else ""
+            raise ConfigError(f"agent.{name} is not set; this agent needs it{how}")
     for name in foreign:
         if getattr(section, name) not in (None, ()):
             raise ConfigError(f"agent.{name} is for another kind of agent; take it out")

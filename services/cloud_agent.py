@@ -22,7 +22,10 @@ from services.process import serve
 def main(config: Config) -> int:
     """Run a cluster's agent until it is told to end; give the exit code."""
     said = machine_settings(
-        config, needed=("name", "pool", "pool_kind", "nodes", "gpus_per_node"), foreign=("gpus",)
+        config,
+        needed=("name", "pool", "pool_kind", "nodes", "gpus_per_node"),
+        foreign=("gpus",),
+        has_flags=True,
     )
     about = CloudAgentConfig(
         **of_driver(config.agent) | said, options=options_of(config, Options())

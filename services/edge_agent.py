@@ -23,7 +23,11 @@ from services.process import serve
 def main(config: Config) -> int:
     """Run an edge server's agent until it is told to end; give the exit code."""
     said = machine_settings(
-        config, needed=("name",), optional=("pool", "gpus"), foreign=("nodes", "gpus_per_node")
+        config,
+        needed=("name",),
+        optional=("pool", "gpus"),
+        foreign=("nodes", "gpus_per_node"),
+        has_flags=True,
     )
     if config.agent.pool_kind not in (None, "edge"):
         raise ConfigError("agent.pool_kind: an edge server's is edge; a cluster has cloud-agent")

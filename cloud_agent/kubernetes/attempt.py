@@ -24,7 +24,7 @@ from cloud_agent.kubernetes.body import (
     selector,
 )
 from cloud_agent.kubernetes.informer import View
-from cloud_agent.kubernetes.objects import End, JobSeen, PodSeen
+from cloud_agent.kubernetes.objects import End, JobSeen, PodSeen, hindered
 from cloud_agent.kubernetes.record import Record, load
 from cloud_agent.options import KubernetesOptions
 from runtime.durable import write_file
@@ -136,6 +136,9 @@ class Attempt(ClusterAttempt):
         self._context = context
         self._record: Record | None = load(work.folder)
         self.ended = None if self._record is None else self._record.outcome
+        if self._record is None and work.program.secrets and work.tenant is None:
+            words = "secrets: an agent keeps them by tenant, and the job names none"
+            self.ended = Outcome(False, words, retriable=False)
         self._refusals, self._waits, self._history = _Refusals(), _Waits(), _PodHistory()
         self._deletions: dict[str, _Deletion] = {}
         #: The deadline that was last set; the informer may not show it yet.
@@ -319,11 +322,9 @@ class Attempt(ClusterAttempt):
         obstacles = [pod.waits_for for pod in pods if pod.waits_for is not None and not pod.gated]
         waits.why = obstacles[0] if obstacles else waits.why
         if now_s - waits.to_run_s > limit_s:
-            record.cause = (
-                f"its Pods do not all run after {limit_s:g} s, Kubernetes says: "
-                f"{waits.why or 'nothing'}; see that the nodes are ready and their GPUs left to "
-                "Tidegate"
-            )[:_ERROR_MAX]
+            has_secrets = bool(self.work.program.secrets)
+            words, record.retriable = hindered(waits.why, has_secrets=has_secrets)
+            record.cause = f"its Pods do not all run after {limit_s:g} s, {words}"[:_ERROR_MAX]
             record.write(self.folder)
         return False
 

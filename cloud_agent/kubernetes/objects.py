@@ -164,6 +164,20 @@ def _obstacles(said: Json) -> Iterator[str]:
             yield f"{one.get('reason', '')}: {one.get('message', '')}"
 
 
+def hindered(why: str, *, has_secrets: bool) -> tuple[str, bool]:
+    """Say what keeps a Pod from running, what to do, and whether a retry makes sense.
+
+    Args:
+        why: What Kubernetes says of it.
+        has_secrets: Whether its variables name keys of a Secret.
+    """
+    is_secret = has_secrets and why.startswith("CreateContainerConfigError: ")
+    advice = "see that the nodes are ready and their GPUs left to Tidegate"
+    if is_secret:
+        advice = "ask the operator of this cluster for what `secrets` names"
+    return f"Kubernetes says: {why or 'nothing'}; {advice}", not is_secret
+
+
 def _end(status: Json) -> End | None:
     for container in status.get("containerStatuses") or ():
         ended = container.get("state", {}).get("terminated")

@@ -184,3 +184,31 @@ def free_port(job: str, epoch: int) -> int:
             probe.bind(("", port))
             return port
     raise OSError(f"MASTER_PORT: no port from {_PORTS[0]} to {_PORTS[-1]} is free")
+
+
+class NoSecrets(Exception):
+    """This agent has none for the job; another try here finds none either."""
+
+
+def secret_files(program: Program, folder: Path | None, tenant: str | None) -> dict[str, str]:
+    """Give, by variable, the file with its value; only the supervisor reads the value.
+
+    Args:
+        program: What names them.
+        folder: Where the agent keeps them, if it does.
+        tenant: Whose the job is.
+
+    Raises:
+        NoSecrets: there are none for it here.
+    """
+    if program.secrets and folder is None:
+        raise NoSecrets(
+            "secrets: this agent has none; its operator gives it a folder of them in "
+            "agent.workers.secrets"
+        )
+    if program.secrets and tenant is None:
+        raise NoSecrets("secrets: an agent keeps them by tenant, and the job names none")
+    return {
+        variable: str(Path(str(folder), str(tenant), name))
+        for variable, name in program.secrets.items()
+    }

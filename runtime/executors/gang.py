@@ -7,6 +7,7 @@ from pathlib import Path
 from runtime.core import CheckpointWorkers, GangProgress, ScaleWorkers, StartWorkers, StopWorkers
 from runtime.core.messages import GangCompleted, GangFailed, GangStopped, Report
 from runtime.core.state import without
+from runtime.executors.environment import NoSecrets
 from runtime.executors.fetching import CodeFetch, Fetch
 from runtime.executors.live_run import LiveRun, last_step
 from runtime.executors.local_checkpoints import newest_synced
@@ -348,6 +349,8 @@ class Gang:
         self.live, run = None, Run(self._options, order)
         try:
             run.launch(code)
+        except NoSecrets as error:
+            self._fail(str(error), retriable=False)
         except (OSError, ValueError) as error:
             self._fail(f"its workers cannot be started: {error}")
         else:

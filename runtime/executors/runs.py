@@ -20,6 +20,7 @@ from runtime.executors.environment import (
     RunEnvironment,
     free_port,
     resizes_in_place,
+    secret_files,
     shared_environment,
     single_gpu_environment,
     worker_environments,
@@ -54,7 +55,6 @@ from runtime.executors.records import Order, ResizeRequest, ResizeStatus, from_j
 from runtime.executors.tenants import give_run_to_user, user_of
 from runtime.trees import remove_tree
 from runtime.untrusted_files import NULL, fits
-from schemas.programs import Program
 
 StopReason = Literal["stop", "scale"]
 #: Where the supervisor finds its modules, wherever it is started.
@@ -108,6 +108,7 @@ class Run:
             code: What becomes the folder in which workers begin; None: an empty one.
 
         Raises:
+            NoSecrets: the job names some, and there are none for it here.
             OSError: the disk or the kernel do not take it.
         """
         if self.folder.exists():
@@ -179,7 +180,7 @@ class Run:
             "epoch": gang.epoch,
             "argv": gang.program.argv,
             "user": None if self._uid is None else [self._uid, *options.groups],
-            "secrets": self._secrets(gang.program),
+            "secrets": secret_files(gang.program, options.secrets, self.order.spec.tenant),
             "workdir": gang.program.workdir or str(self.folder / WORK),
             "env": shared_environment(gang, options.pass_env, self._user),
             "workers": workers,
@@ -205,22 +206,6 @@ class Run:
         """That user, and its home."""
         uid = self._uid
         return None if uid is None else (uid, self.folder / WORK)
-
-    def _secrets(self, program: Program) -> dict[str, str]:
-        """Give, by variable, the file with its value; only the supervisor reads the value.
-
-        Raises:
-            ValueError: there are none for it here.
-        """
-        folder, tenant = self._options.secrets, self.order.spec.tenant
-        if program.secrets and (folder is None or tenant is None):
-            raise ValueError(
-                "secrets: this agent has none (agent.workers.secrets), or the job names no tenant"
-            )
-        return {
-            variable: str(Path(str(folder), str(tenant), name))
-            for variable, name in program.secrets.items()
-        }
 
     def _locks(self, placement: Placement) -> dict[str, tuple[str, int]]:
         """Give the GPUs by their lock files, in the order of the first ranks."""

@@ -42,7 +42,8 @@ def _given(request: Request, layout: Layout, now_s: float) -> Prepared:
         raise InstallError(
             "--name, --broker and --checkpoints describe an agent that is new here (or --config "
             "FILE does): tidegate edge-agent install --name edge-17 --broker mqtts://HOST:8883 "
-            "--checkpoints s3://BUCKET/FOLDER --ca ca.pem --cert edge-17.pem --key edge-17.key"
+            "--checkpoints s3://BUCKET/FOLDER --owner none --trusted-key k1=trusted-k1.pem "
+            "--ca ca.pem --cert edge-17.pem --key edge-17.key"
         )
     config = _checked(source, layout)
     wrong = list(_relative(config))

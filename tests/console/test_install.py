@@ -81,7 +81,9 @@ def test_help_teaches_all_of_it(tidegate: Run) -> None:
 def test_without_a_verb_it_is_still_the_agent(tidegate: Run, tmp_path: Path) -> None:
     file = tmp_path / "t.toml"
     file.write_text("[mqtt]\nurl = 'mqtt://b'\n")
-    assert "agent.name is not set" in tidegate.refuses("edge-agent", "--config", file)
+    refused = tidegate.refuses("edge-agent", "--config", file)
+    assert "agent.name is not set" in refused
+    assert "--config (docs/configuration.md), or --set agent.name=NAME." in refused
     assert "go after status" in tidegate.refuses("edge-agent", "--config", file, "status")
 
 
@@ -245,6 +247,7 @@ def test_a_configuration_of_ones_own_is_checked_and_kept(tidegate: Run, site: Si
 def test_nothing_to_go_by_is_told_with_an_example(tidegate: Run, site: Site) -> None:
     said = tidegate.refuses("edge-agent", "install", "--root", site.tree)
     assert "tidegate edge-agent install --name edge-17 --broker mqtts://HOST:8883" in said
+    assert "--owner none --trusted-key k1=trusted-k1.pem" in said, "else the next try is refused"
 
 
 def test_without_systemd_it_says_how_to_run_it_by_hand(

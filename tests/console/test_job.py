@@ -151,7 +151,7 @@ VERBS: list[tuple[tuple[str, ...], VerbData, str]] = [
         ScaleJob(job="j0", gpus=4),
         "on 4 GPUs until `tidegate job scale",
     ),
-    (("job", "cancel", "j1"), CancelJob(job="j1"), "asked to be cancelled"),
+    (("job", "cancel", "j1"), CancelJob(job="j1"), "Asked to cancel j1 (submitted "),
     (("pause",), PauseCell(), "no node is lent until `tidegate resume all`"),
     (("pause", "loans"), PauseCell(what="loans"), "no node is lent until `tidegate resume loans`"),
 ]

@@ -69,7 +69,12 @@ def test_version(tidegate: Run) -> None:
         (("policy", "~"), "No such command '~'; `tidegate policies` lists all there are."),
         (("policy", "sett"), "Did you mean 'set'?"),
         (("submit", "--steps", "many"), "--steps"),
-        (("jobs", "--log", "none.db"), "none.db does not exist"),
+        (("jobs",), "tidegate-demo.db does not exist; name the log of a scheduler with --log"),
+        (("jobs",), "or make one: tidegate demo"),
+        (
+            ("jobs", "--log", "none.db"),
+            "none.db does not exist; start the scheduler that writes it, or name another log.",
+        ),
         (("jobs", "--log", "sqlite:none.db"), "--log: leave out sqlite:, which `bus` of a service"),
         (("jobs", "--log", "."), ". is a folder"),
         (("jobs", "--log", "run.jsonl.zst"), "does not exist"),

@@ -39,6 +39,12 @@ LOST, MISSING = shell("exit 0", workdir="/no/such/folder"), Program(argv=["no-su
         ),
         (shell("kill -SEGV $$"), (0,), True, r"rank 0 was killed by signal 11"),
         (
+            shell("true", secrets={"TOKEN": "hub"}),
+            (0,),
+            False,
+            r"secrets: this agent has none; its operator gives it a folder of them in agent",
+        ),
+        (
             shell(f"echo '{NO_MEMORY}'; echo bye; exit 1"),
             (0,),
             True,

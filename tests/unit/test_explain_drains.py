@@ -136,6 +136,6 @@ def test_a_job_whose_only_node_is_cordoned_says_so_and_how_that_ends() -> None:
     assert standing_of(cell.state, cell.job("j0"), 0.0) == [], "n1 has room for it"
     ask(cell, CordonNode(node="n1"))
     said = standing_of(cell.state, cell.job("j0"), 0.0)
-    assert [one.partition(",")[0] for one in said] == ["n0", "n1"]
+    assert [one.partition(",")[0] for one in said] == ["node n0", "node n1"]
     assert "cordoned by ann since d0 00:16: the fan is loud" in said[0]
     assert "`tidegate node uncordon n0` opens it" in said[0]

@@ -53,7 +53,9 @@ class Notes:
 class Stand:
     """A run, what the API shows of it, and the agent's lease."""
 
-    def __init__(self, folder: Path, places: Placement = PLACES) -> None:
+    def __init__(
+        self, folder: Path, places: Placement = PLACES, tenant: str | None = None, **more: Any
+    ) -> None:
         self.notes, self.view, self.lease_s = Notes(), View((), ()), NOW_S + 900.0
         store = CheckpointStore(f"file://{folder}/store")
         options = KubernetesOptions(root=folder, store=store, agent="a", volume={})
@@ -61,7 +63,8 @@ class Stand:
         context = RunContext(api, lambda: self.view, options, lambda: self.lease_s)
         run = folder / "runs" / "j" / "1"
         started = StartedRun(1, places, 0, None)
-        self.attempt = Attempt(context, Work("j", Program(argv=["true"]), started, run))
+        program = Program(argv=["true"], **more)
+        self.attempt = Attempt(context, Work("j", program, started, run, tenant))
         self.attempt.advance(NOW_S, None)
 
     def shows(
@@ -91,6 +94,29 @@ def test_kubernetes_itself_ends_a_job_with_the_lease(tmp_path: Path) -> None:
     stand.shows(began_s=NOW_S + 2.0, deadline_s=900)  # the informer lags behind
     stand.shows(began_s=NOW_S + 2.0, deadline_s=1198)
     assert stand.notes.changes[1:] == [{"activeDeadlineSeconds": 1198}]
+
+
+def test_secrets_that_the_cluster_has_not_fail_the_job_for_good(tmp_path: Path) -> None:
+    why = 'CreateContainerConfigError: secret "tidegate-red" not found'
+    pod = replace(POD, phase="Pending", waits_for=why)
+    for name, secrets in (("with", {"TOKEN": "hub"}), ("without", {})):
+        stand = Stand(tmp_path / name, tenant="red", secrets=secrets)
+        stand.shows(pod)
+        stand.shows(pod, after_s=800.0)
+        assert stand.attempt.ended is None, "somebody may be making it"
+        stand.shows(pod, after_s=901.0)
+        is_success, error = stand.is_gone()
+        assert not is_success
+        assert why in error
+        assert stand.attempt.ended is not None
+        assert stand.attempt.ended.retriable == (not secrets)
+
+
+def test_secrets_of_no_tenant_are_refused_for_good(tmp_path: Path) -> None:
+    ended = Stand(tmp_path, secrets={"TOKEN": "hub"}).attempt.ended
+    assert ended is not None
+    assert (ended.is_success, ended.retriable) == (False, False)
+    assert ended.error == "secrets: an agent keeps them by tenant, and the job names none"
 
 
 def test_pods_whose_job_was_deleted_without_them_are_sent_away(tmp_path: Path) -> None:
