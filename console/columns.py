@@ -29,7 +29,10 @@ def fitted(
     drop: Sequence[str],
     console: Console,
 ) -> Table:
-    """Make a table that fits the console, without the columns of `drop` that do not."""
+    """Make a table that fits the console, without the columns of `drop` that do not.
+
+    `drop` may name columns that the table does not have.
+    """
     names = list(columns)
     needs = {name: len(name) for name in names}
     for row in rows:
@@ -46,7 +49,7 @@ def fitted(
         first = {"min_width": half, "max_width": half, "no_wrap": False, "overflow": "fold"}
         needs[names[0]] = half
     kept = list(names)
-    for name in drop:
+    for name in (one for one in drop if one in columns):
         if sum(needs[one] + _GAP for one in kept) <= console.width + _GAP:
             break
         kept.remove(name)

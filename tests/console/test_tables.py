@@ -30,6 +30,17 @@ def test_a_long_name_hides_no_columns_and_is_whole() -> None:
     assert lines[-1] == ["short", "running", "worth", "its", "price"]
 
 
+def test_a_narrow_table_that_has_not_all_columns_leaves_out_those_that_it_has() -> None:
+    written = io.StringIO()
+    console = Console(width=20, file=written)
+    rows = [(Text("a-policy-of-one's-own"), Text("1"), Text("2"))]
+    columns = {"policy": LEFT, "mean": LEFT, "p99": LEFT}
+    drop = ("deadlines", "p99", "claims", "mean")
+    console.print(fitted(Text("Runs"), columns, rows, drop, console))
+    assert "policy" in written.getvalue()
+    assert "p99" not in written.getvalue()
+
+
 def test_what_an_operator_wrote_of_a_node_hides_no_columns_and_is_whole(
     tidegate: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
