@@ -34,18 +34,6 @@ LAYERS = (
     "chaos",
 )
 TESTS = Path(__file__).parent
-#: Files that take minutes, most of it wait, and the layer beside which they begin where several
-#: workers share the tests: what only computes fills that wait, and none of them is left at the end.
-BESIDE = {
-    "integration/test_real_kills.py": "unit",
-    "deploy/test_team.py": "unit",
-    "chaos/test_matrix.py": "property",
-    "integration/test_offline.py": "simulation",
-    "integration/test_clusters.py": "simulation",
-    "security/test_kafka.py": "whole",
-    "integration/test_learning.py": "whole",
-    "chaos/test_gateway_kills.py": "gateway",
-}
 #: What changes how programs print.
 TERMINAL = ("COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "TERM", "TTY_COMPATIBLE")
 #: What tests and `compose/` read after their modules were imported.
@@ -86,15 +74,7 @@ def _layer(item: pytest.Item) -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the layers in the order of `LAYERS`, and any other folder after them."""
     rank = {layer: place for place, layer in enumerate(LAYERS)}
-    shared = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1
-    beside = {TESTS / name: layer for name, layer in BESIDE.items()} if shared else {}
-    assert all(path.exists() for path in beside), "tests/conftest.py: BESIDE names a file of before"
-
-    def place(item: pytest.Item) -> tuple[int, bool]:
-        layer = beside.get(item.path) or _layer(item)
-        return rank.get(layer, len(LAYERS)), item.path not in beside
-
-    items.sort(key=place)
+    items.sort(key=lambda item: rank.get(_layer(item), len(LAYERS)))
 
 
 def pytest_collection_finish() -> None:
