@@ -10,12 +10,16 @@ from runtime.identity import as_user
 from runtime.threads import in_thread
 from runtime.trees import remove_tree
 
+#: How names begin of what waits to be removed.
+_HIDDEN = ".removed-"
+
 
 class Removals:
     """Removes files and folders of a job, in one thread, however many there are."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._looked_in: set[Path] = set()
         self._waiting: dict[Path, int | None] = {}
         self._works = False
 
@@ -25,10 +29,13 @@ class Removals:
         They get another name now: a job may write its next checkpoint under the same one before
         their turn comes. What cannot be renamed stays.
         """
-        renamed = {}
+        renamed: dict[Path, int | None] = {}
         for path, user in users.items():
-            hidden = path.with_name(f".removed-{secrets.token_hex(8)}")
+            hidden = path.with_name(f"{_HIDDEN}{secrets.token_hex(8)}")
             with contextlib.suppress(OSError, ValueError), as_user(user):
+                if path.parent not in self._looked_in:  # what an agent that was killed had left
+                    self._looked_in.add(path.parent)
+                    renamed |= dict.fromkeys(path.parent.glob(f"{_HIDDEN}*"), user)
                 path.rename(hidden)
                 renamed[hidden] = user
         with self._lock:

@@ -23,7 +23,6 @@ from runtime.executors.logs import RotatingLog, last_line
 from runtime.executors.options import ExecutorOptions, ProcessOptions
 from runtime.executors.processes import Identity, catches, has_in_environment, identity
 from runtime.executors.progress import PACE, AnnouncedCheckpoint, ProgressFile
-from runtime.executors.removing import Removals
 from runtime.executors.uploading import CheckpointUploader, LocalCheckpoint, Uploaded, UploadFailed
 from runtime.executors.worker_group import WorkerProcess
 from schemas.events import JobProgressed
@@ -343,24 +342,6 @@ def test_however_many_checkpoints_are_removed_at_once_one_thread_does_it(
     assert {one.name for one in tmp_path.glob("c*")} == {"c17", "c499", "c500"}
     assert (tmp_path / "c17").read_text() == "501"
     assert all(name.startswith(".removed-") for name in removed)
-
-
-def test_a_removal_for_which_no_thread_could_be_started_comes_with_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def start(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    old, new = tmp_path / "old", tmp_path / "new"
-    for path in (old, new):
-        path.touch()
-    removals = Removals()
-    with monkeypatch.context() as at_the_limit:
-        at_the_limit.setattr(threading.Thread, "start", start)
-        with pytest.raises(RuntimeError):
-            removals.remove({old: None})
-    removals.remove({new: None})
-    wait_until(lambda: not old.exists() and not new.exists())
 
 
 def test_one_name_written_again_and_again_is_not_removed(tmp_path: Path) -> None:
