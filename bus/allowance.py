@@ -32,8 +32,10 @@ class _Left:
 class Allowance:
     """Says of each source whether it may send more now."""
 
-    def __init__(self, rates: Rates) -> None:
-        self._rates = rates
+    def __init__(self, rates: Rates, behind_s: float = 0.0) -> None:
+        """Begin; what sources have said for `behind_s` comes at once now, and is no flood."""
+        self._rates, self._behind_s = rates, behind_s
+        self._began_s: float | None = None
         self._sources: OrderedDict[str, _Left] = OrderedDict()
 
     def __len__(self) -> int:
@@ -69,14 +71,23 @@ class Allowance:
         rates, left = self._rates, self._sources.get(source)
         letters_burst = max(1.0, rates.letters_per_s)
         if left is None:
-            left = _Left(rates.burst, rates.bytes_burst, letters_burst, now_s)
+            self._began_s = now_s if self._began_s is None else self._began_s
+            behind_s = max(0.0, self._behind_s - (now_s - self._began_s))
+            left = _Left(
+                rates.burst + behind_s * rates.rate_per_s,
+                rates.bytes_burst + behind_s * rates.bytes_per_s,
+                letters_burst,
+                now_s,
+            )
             self._sources[source] = left
             if len(self._sources) > rates.sources_max:
                 self._sources.popitem(last=False)
             return left
         self._sources.move_to_end(source)
         passed_s, left.at_s = max(0.0, now_s - left.at_s), now_s
-        left.messages = min(rates.burst, left.messages + passed_s * rates.rate_per_s)
-        left.size = min(rates.bytes_burst, left.size + passed_s * rates.bytes_per_s)
+        messages = min(rates.burst, left.messages + passed_s * rates.rate_per_s)
+        size = min(rates.bytes_burst, left.size + passed_s * rates.bytes_per_s)
+        # More than a burst may be left of what it said before.
+        left.messages, left.size = max(left.messages, messages), max(left.size, size)
         left.letters = min(letters_burst, left.letters + passed_s * rates.letters_per_s)
         return left

@@ -70,6 +70,7 @@ class Intake:
         *,
         gateways: Gateways | None = None,
         accept_unsigned: bool = True,
+        behind_s: float = 0.0,
     ) -> None:
         """Go on with what was taken before.
 
@@ -80,11 +81,12 @@ class Intake:
             rates: How much each source may say.
             gateways: Who signs people's requests; None: the log is a file, and nobody does.
             accept_unsigned: Whether people may submit and cancel by events, too.
+            behind_s: For how long nobody has read what is said.
         """
         self.cell = cell
         self.requests = RequestIntake(cell, gateways)
         self._accept_unsigned = accept_unsigned
-        self._allowance = Allowance(rates)
+        self._allowance = Allowance(rates, behind_s)
         self.group = group
         self.dedupe = dedupe
         self.telemetry = Telemetry()
@@ -159,6 +161,8 @@ class Intake:
                 if verdict is Verdict.FORGOTTEN:
                     batch.dead += self.bury(record, source, now_s, "time", self._forgotten(source))
                     continue
+            if verdict is Verdict.LATE and isinstance(data, NodeBorn):
+                self._overtaken.add(envelope.id)  # a leader before may have taken what overtook it
             taken[source] = None
             if batch.lost:
                 batch.lost.pop(source.removeprefix(AGENT_PREFIX), None)

@@ -142,7 +142,8 @@ class SchedulerService:
         if hasattr(self, "intake"):
             self.intake.go_back(found.dedupe)
         else:
-            self.intake = intake_of(self._config, found.dedupe)
+            behind_s = self._clock.now_s() - found.state.now_s if found.state.number else 0.0
+            self.intake = intake_of(self._config, found.dedupe, max(0.0, behind_s))
         self._digest = found.digest
 
     @property

@@ -37,7 +37,7 @@ class ServiceConfig(ServiceOptions):
     prune_s: float = 3600.0
 
 
-def intake_of(config: ServiceConfig, dedupe: Dedupe) -> Intake:
+def intake_of(config: ServiceConfig, dedupe: Dedupe, behind_s: float = 0.0) -> Intake:
     """Make the intake of a service, which goes on with what was taken before."""
     return Intake(
         config.cell,
@@ -46,6 +46,7 @@ def intake_of(config: ServiceConfig, dedupe: Dedupe) -> Intake:
         config.rates,
         gateways=config.gateways,
         accept_unsigned=config.accept_unsigned,
+        behind_s=behind_s,
     )
 
 

@@ -122,3 +122,21 @@ async def test_who_waits_to_be_read_is_not_silent(
     assert service.engine.state.nodes["n0"].state == "alive"
     await desk.wait(300.0)
     assert service.engine.state.nodes["n0"].state == "unknown", "who says nothing is silent"
+
+
+async def test_what_was_said_while_no_scheduler_ran_is_no_flood(desk: Desk) -> None:
+    rates = replace(FEW, rate_per_s=1.0)
+    service = desk.start(rates=rates)
+    await desk.hears(desk.say(node_born("n0")), desk.say(of("alice", "j"), "/tenants/alice"))
+    await desk.crash()
+    for _ in range(60):  # an hour in which the agent says less than it may
+        desk.clock._now_s += 60.0
+        await desk.bus.publish(*(desk.say(measured()) for _ in range(5)))
+    await desk.bus.publish(desk.say(NodeDied(node="n0", reason="test")))
+    service = desk.start(rates=rates, name="b")
+    await desk.wait(10.0)
+    assert service.intake.counts["over_rate"] == 0
+    assert service.engine.state.nodes["n0"].state == "dead"
+    # Who says more than it may have said in that hour is a flood all the same.
+    await desk.hears(*flood(desk, 4000), wait_s=0.5)
+    assert service.intake.counts["over_rate"] == pytest.approx(4000 - 3600 - 50, abs=30)

@@ -7,6 +7,7 @@ import pytest
 
 from bus.memory import MemoryBus
 from scheduler import dedupe
+from schemas.commands import StartGang
 from schemas.events import CommandAcknowledged, WorkerStarted, WorkerStopped
 from schemas.topics import EVENTS
 from tests.builders import START_S, node_born, submitted
@@ -90,3 +91,25 @@ async def test_lost_offsets_run_no_job_again(
     letters = await desk.records(f"{EVENTS.name}.dlq")
     assert {letter.headers["dlq_field"] for letter in letters} <= {"time"}
     assert len(letters) == counts["forgotten"] == (0 if few == 100 else 21)
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+async def test_a_birth_that_comes_late_ends_no_gang(desk: Desk, crashes: bool) -> None:
+    service = desk.start()
+    await desk.hears(desk.say(node_born("n0"), sequence=0))
+    late = desk.say(node_born("n0"), sequence=1)  # it stays in a bridge that hangs
+    await desk.hears(desk.say(submitted("j0", gpus_min=4, gpus_max=4)), wait_s=70.0)
+    job = service.engine.state.jobs["j0"]
+    (start,) = await desk.commands(StartGang)
+    up = WorkerStarted(job="j0", epoch=job.epoch, node="n0", gpus=[0, 1, 2, 3], step=0)
+    done = CommandAcknowledged(command=start.id, outcome="done")
+    await desk.hears(desk.say(done, sequence=2), desk.say(up, sequence=3))
+    if crashes:  # the next one does not remember what it has heard of the agent
+        await desk.crash()
+        service = desk.start(name="b")
+        await desk.wait(1.0)
+    await desk.hears(late, wait_s=300.0)
+    job = service.engine.state.jobs["j0"]
+    assert (job.state, list(job.allocation)) == ("running", ["n0"])
+    assert service.intake.counts["births_overtaken"] == 1
+    assert len(await desk.commands(StartGang)) == 1
