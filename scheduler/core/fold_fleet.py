@@ -71,6 +71,9 @@ def _node_joined(state: ClusterState, fact: facts.NodeJoined) -> None:
             node.gpu_count = fact.gpu_count
             node.holder, node.epoch = [None] * fact.gpu_count, [0] * fact.gpu_count
             node.claim = [None] * fact.gpu_count
+            if node.pool != fact.pool:
+                state.pools[node.pool].nodes.remove(node.id)
+                node.pool = fact.pool
         node.state, node.lease_end_s = after, None
         node.agent, node.bootid, node.said_s = fact.agent, fact.bootid, fact.said_s
         node.gpu_type, node.gpu_memory_mib = fact.gpu_type, fact.gpu_memory_mib

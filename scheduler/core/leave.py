@@ -55,9 +55,17 @@ def transfer_s(state: ClusterState, job: Job) -> float:
 def gone_by_s(state: ClusterState, settings: Settings, job: Job) -> float:
     """Give when a gang that was told to leave should be gone, its last checkpoint stored."""
     time_s = settings.grace_s + settings.resend_s
-    if job.state is JobState.CHECKPOINTING:
+    if saves(job):
         time_s += transfer_s(state, job)
     return job.stop_since_s + time_s
+
+
+def saves(job: Job) -> bool:
+    """Whether a gang that leaves may be saving: a checkpoint from before is not the last one."""
+    kept = ("preempted", "migrated", "held", "requeued")
+    return job.state is JobState.CHECKPOINTING or (
+        job.state is JobState.STOPPING and job.stop_reason in kept
+    )
 
 
 def is_overdue(turn: Turn, job: Job) -> bool:

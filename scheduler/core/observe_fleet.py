@@ -4,14 +4,13 @@ Reports may come twice, late, or about allocations long gone; those change nothi
 """
 
 from scheduler.core import facts
-from scheduler.core.leave import UP, is_overdue, node_lost, release_parts
+from scheduler.core.leave import UP, is_overdue, node_lost, release_parts, saves
 from scheduler.core.loans import call_back
 from scheduler.core.observe import of_gang
 from scheduler.core.state import Node
 from scheduler.core.stimuli import Cause
-from scheduler.core.transitions import JobState, LoanState, NodeState
+from scheduler.core.transitions import LoanState, NodeState
 from scheduler.core.turn import Turn
-from scheduler.policies.interface import Reason
 from schemas import commands, events
 
 
@@ -25,9 +24,6 @@ def node_born(turn: Turn, born: events.NodeBorn, cause: Cause) -> None:
         changed = (node.pool, node.gpu_count) != (born.pool, born.gpu_count)
         if changed and node.state is not NodeState.DEAD:
             node_lost(turn, node, "came back with another inventory")
-        if node.pool != born.pool:
-            turn.reasons.append(Reason(born.node, "keeps", "node.pool_changed"))
-            return
     turn.emit(
         facts.NodeJoined(
             node=born.node,
@@ -89,8 +85,8 @@ def _square(turn: Turn, node: Node, gang: events.GangHeld) -> None:
         if all(node.holder[gpu] == job.id for gpu in gang.gpus):
             if job.state not in UP and not told:
                 # An agent that began anew, or was asked, does not lose for it what it saves.
-                saves = job.state is JobState.CHECKPOINTING and not is_overdue(turn, job)
-                turn.stop_gang(job, job.stop_reason, checkpoint=saves)
+                may_save = saves(job) and not is_overdue(turn, job)
+                turn.stop_gang(job, job.stop_reason, checkpoint=may_save)
             return
     fresh = [gpu for gpu in gang.gpus if node.holder[gpu] is None]
     if fresh:

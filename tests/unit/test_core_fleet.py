@@ -215,9 +215,6 @@ def test_a_node_with_another_inventory(cell: Cell) -> None:
     cell.run("j0", n0=2)
     cell.reborn(node_born("n0", gpus=2))
     assert (cell.job().state, cell.state.nodes["n0"].gpu_count) == ("queued", 2)
-    cell.feed(node_born("n0", pool="other", agent="agent-train"))
-    node = cell.state.nodes["n0"]
-    assert (node.state, node.pool, "other" in cell.state.pools) == (NodeState.DEAD, "train", False)
 
 
 def test_a_node_is_what_its_agent_says_now_and_its_gang_goes_on(cell: Cell) -> None:

@@ -13,7 +13,7 @@ from schemas.events import (
     WorkerFailed,
     WorkerStarted,
 )
-from tests.builders import Cell, node_born, target, two_jobs
+from tests.builders import Cell, node_born, submitted, target, two_jobs
 
 
 @pytest.fixture
@@ -248,3 +248,22 @@ def test_a_failure_that_no_retry_mends(cell: Cell, state: str) -> None:
     bring_to(cell, state)
     cell.fail_worker("j0", "n0", retriable=False)
     assert (cell.job().state, cell.state.totals.jobs_failed) == ("failed", 1)
+
+
+def test_a_checkpoint_of_before_cuts_off_no_last_save() -> None:
+    cell = Cell().told(node_born("n0"))
+    large = submitted("j0").model_copy(update={"checkpoint_mib": 600_000})  # 600 s on their way
+    cell.feed(large)
+    cell.run(n0=4)
+    cell.plan({"j0": None})
+    assert [stop.checkpoint for stop in cell.sent(StopGang)] == [True]
+    cell.acks()
+    cell.now_s += 10.0
+    cell.save("j0", 100)  # written before it was told to leave
+    held = GangHeld(job="j0", epoch=cell.job().epoch, gpus=[0, 1, 2, 3], step=900)
+    # Its agent begins anew, and is told again: to save until that should be over.
+    for after_s, saves in ((10.0, True), (400.0, True), (400.0, False)):
+        cell.now_s += after_s
+        cell.reborn(node_born("n0", held=[held]))
+        assert [stop.checkpoint for stop in cell.sent(StopGang)] == [saves]
+        cell.acks()
