@@ -38,6 +38,8 @@ def unlisted(rules: Sequence[PoolRule] | None, state: ClusterState, born: NodeBo
     pool = state.pools.get(born.pool)
     if pool is not None and pool.kind != born.pool_kind:
         return "data.pool_kind", f"is {born.pool_kind}, but pool {born.pool} is {pool.kind}"
+    if (wrong := _owners_name(rules or (), state, born)) is not None:
+        return wrong
     if rules is None:
         return None
     wrong = _beyond_list(rules, born)
@@ -51,6 +53,20 @@ def unlisted(rules: Sequence[PoolRule] | None, state: ClusterState, born: NodeBo
             return None
         wrong = other
     return wrong[0], f"{wrong[1]}. If it is right: {command(born)}"
+
+
+def _owners_name(rules: Sequence[PoolRule], state: ClusterState, born: NodeBorn) -> Wrong | None:
+    """Find an owner of the same name: one is named by its inference pool, or by its edge server."""
+    if born.pool_kind == "edge":
+        pools = {pool.id for pool in state.pools.values() if pool.kind == "inference"}
+        pools.update(rule.name for rule in rules if rule.kind == "inference")
+        if born.node in pools:
+            return "data.node", f"{born.node} is an inference pool; give the server another name"
+    elif born.pool_kind == "inference" and born.pool not in state.pools:
+        node = state.nodes.get(born.pool)
+        if node is not None and state.pools[node.pool].kind == "edge":
+            return "data.pool", f"{born.pool} is an edge server; give the pool another name"
+    return None
 
 
 def command(born: NodeBorn) -> str:

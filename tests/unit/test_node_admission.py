@@ -228,3 +228,23 @@ def test_with_kafka_nobody_joins_unlisted() -> None:
 def test_lists_that_make_no_sense(text: str, part: str) -> None:
     with pytest.raises(ValidationError, match=part):
         rules("kafka:", text)
+
+
+async def test_no_edge_server_is_named_as_an_inference_pool_nor_the_other_way_round(
+    desk: Desk,
+) -> None:
+    service = desk.start()
+    serve = node_born("s0", pool="serve", kind="inference")
+    late = node_born("s1", pool="edge-7", kind="inference")
+    births = (serve, edge("serve"), edge("edge-7"), late, edge("edge"))
+    await desk.hears(*(desk.say(born, f"/agents/{born.agent}") for born in births))
+    letters = await desk.records(f"{EVENTS.name}.dlq")
+    assert [letter.headers["dlq_field"] for letter in letters] == ["data.node", "data.pool"]
+    assert sorted(service.engine.state.nodes) == ["edge", "edge-7", "s0"]
+    assert "give the server another name" in letters[0].headers["dlq_error"]
+
+
+async def test_nor_as_one_that_is_listed(desk: Desk) -> None:
+    service = desk.start(pools=(*RULES, PoolRule("edge-9", "inference", 8)))
+    await desk.hears(desk.say(edge("edge-9"), "/agents/edge-9"))
+    assert not service.engine.state.nodes
