@@ -1,10 +1,16 @@
 """Moments that people say by their clocks, in a cell whose time is ahead of the clock."""
 
-from schemas.requests import Request
+from collections.abc import Sequence
+from typing import TypeVar
 
+from pydantic import BaseModel
+
+from schemas.requests import Request, SubmitJob
+
+Data = TypeVar("Data", bound=BaseModel)
 #: A cell whose time is ahead of the clock goes so much slower, until the clock is there.
 SLOWER = 0.1
-#: What of a request's arguments are moments.
+#: What of a request's arguments are moments, beside the deadline of a job.
 _MOMENTS = ("by_s", "until_s")
 
 
@@ -25,9 +31,17 @@ def in_cell_time(request: Request, now_s: float, ahead_s: float) -> Request:
 
     When it was asked and when it expires stay as they are: they are held to the clock.
     """
-    said = {name: getattr(request.args, name, None) for name in _MOMENTS}
-    known = {name: at_s for name, at_s in said.items() if at_s is not None}
-    if not ahead_s or not known:
+    if not ahead_s:
         return request
-    moved = {name: cell_moment(at_s, now_s, ahead_s) for name, at_s in known.items()}
-    return request.model_copy(update={"args": request.args.model_copy(update=moved)})
+    args = _moved(request.args, _MOMENTS, now_s, ahead_s)
+    if isinstance(args, SubmitJob):
+        spec = _moved(args.spec, ("deadline_s",), now_s, ahead_s)
+        args = args.model_copy(update={"spec": spec})
+    return request if args is request.args else request.model_copy(update={"args": args})
+
+
+def _moved(data: Data, names: Sequence[str], now_s: float, ahead_s: float) -> Data:
+    """Give data with these of its moments moved; itself where it has none."""
+    said = {name: getattr(data, name, None) for name in names}
+    moved = {n: cell_moment(at_s, now_s, ahead_s) for n, at_s in said.items() if at_s is not None}
+    return data.model_copy(update=moved) if moved else data

@@ -5,8 +5,9 @@ import pytest
 from bus.clock import SystemClock
 from scheduler.celltime import CellTime
 from scheduler.core.cell_moments import cell_moment, in_cell_time
-from schemas.requests import CordonNode, DrainNode
-from tests.builders import request_of
+from scheduler.core.stimuli import Requested
+from schemas.requests import CordonNode, DrainNode, SubmitJob
+from tests.builders import START_S, Cell, request_of, submitted
 
 
 class Set(SystemClock):
@@ -41,3 +42,16 @@ def test_only_moments_of_arguments_are_moved() -> None:
     assert in_cell_time(drain, 1000.0, 0.0) is drain
     cordon = request_of(1000.0, CordonNode(node="n0"), "b").request
     assert in_cell_time(cordon, 1100.0, 100.0) is cordon
+
+
+def test_a_jobs_deadline_is_by_the_clock_and_the_same_when_it_is_said_again() -> None:
+    cell, ahead_s = Cell(now_s=START_S), 48 * 3600.0
+    spec = submitted("j0", deadline_s=START_S - ahead_s + 4 * 3600.0)
+    for number, (later_s, less_s) in enumerate([(0.0, 0.0), (7.0, 0.7)]):
+        cell.now_s = START_S + later_s - less_s  # the cell goes slower until the clock is there
+        asked = request_of(cell.now_s - (ahead_s - less_s), SubmitJob(spec=spec), f"r{number}")
+        cell.feed(Requested(raw="{}", ahead_s=ahead_s - less_s, request=asked.request))
+        assert cell.state.standing.taken or cell.last.facts
+        assert [type(fact).__name__ for fact in cell.last.facts][-1] == "RequestDone"
+    # Four hours by the clock, in which the cell's time does not go on by a tenth of them.
+    assert cell.job().deadline_s == pytest.approx(START_S + 0.9 * 4 * 3600.0)
