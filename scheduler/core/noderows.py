@@ -97,7 +97,7 @@ class NodeRows:
         free = [*zip(node.holder, node.claim, strict=True)].count((None, None)) if open_ else 0
         group = (node.pool, "" if kind == "edge" else node.agent)
         return (
-            kept or node.gpu_count,
+            (kept if node.loan is None else 0) or node.gpu_count,
             free,
             open_ or kept > 0,
             self._loan_of(node),

@@ -23,7 +23,8 @@ from schemas.events import (
     NodeDied,
     RatePoint,
 )
-from tests.builders import Cell, begun_anew, load, node_born, submitted, target
+from schemas.requests import CordonNode
+from tests.builders import Cell, begun_anew, load, node_born, request_of, submitted, target
 
 # --- sites -------------------------------------------------------------------------------------
 
@@ -255,3 +256,13 @@ def test_no_policy_can_write_what_it_is_shown() -> None:
         for item in fields(part):
             value = getattr(part, item.name)
             assert not isinstance(value, np.ndarray) or not value.flags.writeable, item.name
+
+
+def test_a_lent_node_that_is_cordoned_gives_its_owner_all_of_it() -> None:
+    cell = Cell().told(node_born("s0", pool="serve", kind="inference"), submitted("j0"))
+    cell.plan(lend=["s0"])
+    cell.acks()
+    cell.run("j0", "serve", s0=1)
+    cell.feed(request_of(cell.now_s, CordonNode(node="s0"), "r0"))
+    nodes = cell.seen().nodes
+    assert (nodes.gpus.tolist(), nodes.free.tolist()) == ([4], [0])

@@ -52,6 +52,17 @@ def test_it_goes_back_too_where_training_has_fewer_gpus_than_one_node(own: list[
     assert len(plan(snapshot(pools, [])).reclaim) == 3
 
 
+def test_an_empty_node_that_is_drained_goes_back_whoever_waits() -> None:
+    seen = snapshot([Pool("train", nodes=1), infer(ONE_AT_HOME, QUIET)], HUNGRY)
+    assert plan(seen).reclaim == {}
+    usable, free = seen.nodes.usable.copy(), seen.nodes.free.copy()
+    usable[2], free[2] = False, 0
+    drained = replace(seen, nodes=replace(seen.nodes, usable=usable, free=free))
+    found = plan(drained)
+    assert list(found.reclaim) == [seen.nodes.ids[2]]
+    assert reason(found, seen.nodes.ids[2]).rule == "loans.unused"
+
+
 HALF = Job("a", work_s=90_000, sizes=(4,), held={"train-000": 4})
 
 

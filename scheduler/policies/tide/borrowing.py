@@ -152,7 +152,9 @@ def idle(seen: Snapshot, loan_min_s: float) -> list[int]:
         loan_min_s: A younger loan goes on: a job may be on its way.
     """
     nodes = seen.nodes
-    lent = ((nodes.loan == _LENT) & (nodes.free == nodes.gpus)).nonzero()[0]
+    held = np.bincount(seen.holdings.node, minlength=len(nodes.ids)) > 0
+    empty = (nodes.free == nodes.gpus) | (~nodes.usable & ~held)  # or closed, and left by all
+    lent = ((nodes.loan == _LENT) & empty).nonzero()[0]
     if not len(lent):
         return []
     old = seen.now_s - nodes.lent_since_s[lent] >= loan_min_s
@@ -183,7 +185,9 @@ def unused(
         pool, gpus = nodes.pool[node], int(nodes.gpus[node])
         edge = kind[pool] == _EDGE
         free = node not in going and price[pool] == 0.0 and gpus <= left[pool]
-        if free and (edge or spare - gpus >= min(gpus, own)):
+        if not nodes.usable[node] and node not in going:
+            back.append(node)
+        elif free and (edge or spare - gpus >= min(gpus, own)):
             left[pool] -= gpus
             spare -= 0 if edge else gpus
             back.append(node)
