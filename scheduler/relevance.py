@@ -4,7 +4,7 @@ Most messages say what was expected: a job is where its rate said it would be, a
 it needed. Those are folded and end here. The engine sees only changes.
 """
 
-from scheduler.core.state import ClusterState, slot_s
+from scheduler.core.state import SLOT_S, ClusterState, slot_s
 from scheduler.core.stimuli import Input
 from scheduler.core.transitions import TERMINAL, NodeState
 from schemas.events import (
@@ -98,5 +98,7 @@ def _load_matters(state: ClusterState, data: InferenceLoad, at_s: float) -> bool
     if lender is None or lender.at_s is None:
         return True
     if data.gpus_needed != lender.gpus_needed or int(at_s // slot_s(state)) != lender.slot:
+        return True
+    if at_s - lender.at_s >= SLOT_S:  # slots may be long: what is said again is known anew
         return True
     return data.shortfall_gpu_s > lender.shortfall_gpu_s
