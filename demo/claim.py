@@ -11,11 +11,9 @@ from console.output import fail, say
 from explain.moments import DEMO_START_S
 from runtime.durable import write_file
 from simulator.profiles import load_profiles
-from simulator.scenario import Scenario, default_scenario, scenario_for
+from simulator.scenario import Scenario, default_scenario, first_hour, scenario_for
 from simulator.workload import read_workload
 
-#: Simulated days begin on this Monday at midnight, UTC.
-START_S = DEMO_START_S
 _LOCK = "lock"
 
 
@@ -31,9 +29,18 @@ class Run:
     failures_per_gpu_hour: float
 
     @property
+    def start_s(self) -> float:
+        """When the simulated time begins, on a Monday in UTC; a trace's begins at midnight."""
+        return DEMO_START_S + 3600.0 * (first_hour(self.hours) if self.workload is None else 0)
+
+    @property
     def end_s(self) -> float:
         """When the simulated time is over."""
-        return START_S + self.hours * 3600.0
+        return self.start_s + self.hours * 3600.0
+
+    def document(self) -> dict[str, Any]:
+        """Give what is kept of it beside its log."""
+        return asdict(self) | {"start_s": self.start_s}
 
     def scenario(self) -> Scenario:
         """Make the world of the run.
@@ -120,7 +127,7 @@ def _set_aside(path: Path, run: Run) -> None:
     parameters = _parameters(path)
     if parameters.exists():
         with suppress(ValueError):
-            if json.loads(parameters.read_text()) == asdict(run) | {"finished": False}:
+            if json.loads(parameters.read_text()) == run.document() | {"finished": False}:
                 return
     elif not path.exists():
         return
@@ -157,18 +164,21 @@ def _begun(path: Path, run: Run) -> Finished | None:
         fail(f"{parameters} is damaged; restore it from a copy, or give another --log.")
     over = known.pop("finished", False)
     result, said = known.pop("result", None), known.pop("said", known.pop("events", 0))
+    began_s = known.pop("start_s", DEMO_START_S)  # earlier versions began every run at midnight
     if known != asdict(run):
         different = [name for name, value in asdict(run).items() if known.get(name) != value]
         fail(
             f"{path} was begun with another {', '.join(different)}; "
             "give the same again, or another --log."
         )
+    if began_s != run.start_s:
+        fail(f"{path} was begun by another version, at another hour; give another --log.")
     return Finished(result, said) if over and result else None
 
 
 def _write(parameters: Path, run: Run, finished: Finished | None) -> None:
     # Written whole or not at all: a crash in between must not leave a run that cannot go on.
-    document = asdict(run) | {"finished": finished is not None}
+    document = run.document() | {"finished": finished is not None}
     if finished is not None:
         document |= asdict(finished)
     write_file(parameters, (json.dumps(document, indent=1) + "\n").encode(), synced=False)

@@ -9,7 +9,6 @@ from typing import Any
 from bus.clock import Clock
 from bus.contract import Bus, Link, Message
 from cloud_agent import agent as cloud
-from demo.claim import START_S
 from demo.leader import Leader
 from edge_agent import agent as edge
 from runtime.build import Options
@@ -52,6 +51,7 @@ def build_fleet(
     *,
     bus: Bus,
     clock: Clock,
+    start_s: float,
     agents_dir: Path,
     policy: str,
     failures_per_gpu_hour: float,
@@ -60,8 +60,8 @@ def build_fleet(
 ) -> Fleet:
     """Put the services of a scenario together; agents keep their state under `agents_dir`.
 
-    With `link`, which makes the link of an edge agent, the bus is a broker's: it may go away, and
-    the scheduler goes on when it is back.
+    The scenario begins at `start_s`. With `link`, which makes the link of an edge agent, the bus is
+    a broker's: it may go away, and the scheduler goes on when it is back.
     """
     agents_dir.mkdir(parents=True, exist_ok=True)
     physics = Physics(
@@ -74,13 +74,14 @@ def build_fleet(
 
     return Fleet(
         scheduler() if link is None else Leader(scheduler, clock),
-        tuple(_agents(scenario, bus, link or (lambda _: bus), clock, agents_dir, physics)),
-        partial(_submit, scenario.workload, bus, clock),
+        tuple(_agents(scenario, start_s, bus, link or (lambda _: bus), clock, agents_dir, physics)),
+        partial(_submit, scenario.workload, start_s, bus, clock),
     )
 
 
 def _agents(
     scenario: Scenario,
+    start_s: float,
     bus: Bus,
     link: Callable[[str], Link],
     clock: Clock,
@@ -100,13 +101,13 @@ def _agents(
                     transfer_mib_per_s=pool.transfer_mib_per_s,
                     options=_OPTIONS,
                 )
-                demand = _demand(scenario.tides[name])
+                demand = _demand(scenario.tides[name], start_s)
                 machine = simulated(demand, physics)
                 state_file = agents_dir / f"{name}.db"
                 yield edge.build_agent(server, link(name), clock, state_file, machine)
         else:
             tide = scenario.tides.get(pool.name)
-            owner = None if tide is None else _demand(tide)
+            owner = None if tide is None else _demand(tide, start_s)
             machine = simulated(owner, physics)
             state_file = agents_dir / f"{pool.name}.db"
             yield cloud.build_agent(_cluster(pool), bus, clock, state_file, machine)
@@ -129,18 +130,18 @@ def _cluster(pool: PoolSpec) -> cloud.CloudAgentConfig:
     )
 
 
-def _demand(tide: Tide) -> Callable[[float], float]:
-    return lambda now_s: float(tide.gpus_needed(now_s - START_S))
+def _demand(tide: Tide, start_s: float) -> Callable[[float], float]:
+    return lambda now_s: float(tide.gpus_needed(now_s - start_s))
 
 
-async def _submit(workload: Workload, bus: Bus, clock: Clock) -> None:
+async def _submit(workload: Workload, start_s: float, bus: Bus, clock: Clock) -> None:
     """Speak for all tenants: submit the workload's jobs when they arrive.
 
     After a restart it says again what it had said: the scheduler takes each number once.
     """
     clock.enter()
     try:
-        for sequence, (at_s, job) in enumerate(workload.submissions(START_S)):
+        for sequence, (at_s, job) in enumerate(workload.submissions(start_s)):
             await clock.sleep_until(at_s)
             said = event(job, source="/operators/demo", sequence=sequence, bootid=0, time_s=at_s)
             await bus.publish(Message(EVENTS.name, "default", encode(said)))

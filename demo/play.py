@@ -13,7 +13,7 @@ from bus.contract import BusError
 from bus.options import KafkaOptions, MqttOptions
 from bus.sqlite import SqliteBus
 from console.output import out
-from demo.claim import START_S, Run, agents_dir, finish
+from demo.claim import Run, agents_dir, finish
 from demo.fleet import Fleet, build_fleet
 from demo.live import LiveView
 from demo.result import result_of, said_on
@@ -29,17 +29,18 @@ async def play(
     path: Path, run: Run, scenario: Scenario, seconds: float, live: bool
 ) -> dict[str, Any] | None:
     """Run to the end; None if interrupted before."""
-    clock = PacedClock(await _last_moment(path), _pace(run, seconds))
+    clock = PacedClock(await _last_moment(path, run), _pace(run, seconds))
     until_s = run.end_s
     if clock.now_s() >= until_s:
         until_s = clock.now_s() + _EXTRA_S
     bus = SqliteBus.open(path, clock, durability="process_crash")
-    view = LiveView(f"Tidegate · {run.policy}", START_S, until_s)
+    view = LiveView(f"Tidegate · {run.policy}", run.start_s, until_s)
     try:
         fleet = build_fleet(
             scenario,
             bus=bus,
             clock=clock,
+            start_s=run.start_s,
             agents_dir=agents_dir(path),
             policy=run.policy,
             failures_per_gpu_hour=run.failures_per_gpu_hour,
@@ -71,14 +72,15 @@ async def play_on_brokers(
     place = await begin(*places)
     introduce(scenario, quiet)
     name = place.kafka.address
-    clock = PacedClock(START_S, _pace(run, seconds))
-    view = LiveView(f"Tidegate · {run.policy}", START_S, run.end_s)
+    clock = PacedClock(run.start_s, _pace(run, seconds))
+    view = LiveView(f"Tidegate · {run.policy}", run.start_s, run.end_s)
     with TemporaryDirectory() as folder:
         async with carriers(place, clock) as made:
             fleet = build_fleet(
                 scenario,
                 bus=made.bus,
                 clock=clock,
+                start_s=run.start_s,
                 agents_dir=Path(folder),
                 policy=run.policy,
                 failures_per_gpu_hour=run.failures_per_gpu_hour,
@@ -95,16 +97,16 @@ def _pace(run: Run, seconds: float) -> float | None:
     return run.hours * 3600.0 / seconds if seconds > 0 else None
 
 
-async def _last_moment(path: Path) -> float:
+async def _last_moment(path: Path, run: Run) -> float:
     """Find where a log stopped: time goes on from what its scheduler said last.
 
     What others wrote does not count: a single record from the far future would end the day.
     """
     if not path.exists():  # noqa: ASYNC240 - nothing else runs yet
-        return START_S
-    bus = SqliteBus.open_readonly(path, PacedClock(START_S, None))
+        return run.start_s
+    bus = SqliteBus.open_readonly(path, PacedClock(run.start_s, None))
     try:
-        newest_s = START_S
+        newest_s = run.start_s
         for topic in (JOURNAL, CELLS):
             record = await bus.last(topic.name)
             newest_s = newest_s if record is None else max(newest_s, record.time_s)

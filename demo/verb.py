@@ -15,17 +15,23 @@ from bus.sqlite import SqliteBus
 from console.kafka import is_kafka
 from console.output import emit_json, fail, out, plain, say
 from console.reading import DEFAULT_LOG
-from demo.claim import START_S, Finished, Run, claim
+from demo.claim import Finished, Run, claim
 from demo.play import introduce, play, play_on_brokers
 from demo.result import said_on, summary
 from demo.serving import served
+from explain.moments import DEMO_START_S
 from scheduler import garbage
 from scheduler.policies.registry import make_policy
 from simulator.workload import WorkloadError
 
 
 def demo(
-    hours: Annotated[float, typer.Option(help="Simulated hours.", min=0.1, max=24 * 31)] = 24.0,
+    hours: Annotated[
+        float,
+        typer.Option(
+            help="Simulated hours; a whole day goes from noon to noon.", min=0.1, max=24 * 31
+        ),
+    ] = 24.0,
     seconds: Annotated[
         float, typer.Option(help="Real seconds it shall take, if the machine can.", min=0.0)
     ] = 60.0,
@@ -164,7 +170,7 @@ def _again(path: Path, finished: Finished | None) -> dict[str, Any] | None:
 
 
 async def _said(path: Path) -> int:
-    bus = SqliteBus.open_readonly(path, PacedClock(START_S, None))
+    bus = SqliteBus.open_readonly(path, PacedClock(DEMO_START_S, None))
     try:
         return await said_on(bus)
     finally:

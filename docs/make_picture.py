@@ -1,6 +1,6 @@
-"""Draw the live view at a moment of a recorded demo.
+"""Draw the live view of a recorded demo's day, so many hours after its noon.
 
-`python docs/make_picture.py RUN.db HOUR OUT.svg`
+`python docs/make_picture.py RUN.db HOURS OUT.svg`
 """
 
 import io
@@ -11,8 +11,8 @@ from pathlib import Path
 from rich.console import Console
 
 from bus.reading import open_log
-from demo.claim import START_S
 from demo.live import LiveView
+from explain.moments import DEMO_START_S
 from scheduler.core.engine import Engine
 from scheduler.core.record import stimulus_from_dict
 from scheduler.core.state import ClusterState
@@ -20,6 +20,7 @@ from scheduler.policies.registry import make_policy
 from schemas.journal import decode_entry
 from schemas.parse import Rejected
 from schemas.topics import JOURNAL
+from simulator.scenario import first_hour
 
 #: The fonts that rich names would be fetched from afar by whoever looks at the picture.
 _REMOTE_FONT = re.compile(r"@font-face \{.*?\}", re.DOTALL)
@@ -27,8 +28,9 @@ _REMOTE_FONT = re.compile(r"@font-face \{.*?\}", re.DOTALL)
 
 def main(log: str, hour: str, out: str) -> None:
     """Decide the log again up to the hour, showing every decision to the view, and draw it."""
-    until_s = START_S + float(hour) * 3600.0
-    view = LiveView("Tidegate · tide", START_S, START_S + 86_400.0)
+    start_s = DEMO_START_S + 3600.0 * first_hour(24.0)
+    until_s = start_s + float(hour) * 3600.0
+    view = LiveView("Tidegate · tide", start_s, start_s + 86_400.0)
     engine = Engine(ClusterState(), make_policy)
     console = Console(record=True, width=118, height=36, file=io.StringIO())
     with open_log(log) as opened:

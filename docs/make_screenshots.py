@@ -19,7 +19,7 @@ from playwright.sync_api import Page, sync_playwright
 
 _FOLDER = Path(__file__).parent / "pictures"
 _FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync")
-_MORNING, _NOON = "2026-01-05T06:40:00Z", "2026-01-05T14:00:00Z"
+_NIGHT, _MORNING = "2026-01-06T00:40:00Z", "2026-01-06T08:10:00Z"
 #: So long a view has to show all of it, in milliseconds.
 _SETTLED_MS = 4000
 
@@ -52,30 +52,30 @@ def _views(api: httpx.Client) -> dict[str, str]:
     """Give by picture the address of a view, at a moment that has something to show."""
     while any(cell["index"]["building"] for cell in api.get("/health").json()["cells"]):
         time.sleep(1)
-    morning, noon = (
-        api.get("/overview", params={"at": at}).json()["entry"] for at in (_MORNING, _NOON)
+    night, morning = (
+        api.get("/overview", params={"at": at}).json()["entry"] for at in (_NIGHT, _MORNING)
     )
-    asked = {"entry": noon, "state": "running", "limit": 1000}
+    asked = {"entry": night, "state": "running", "limit": 1000}
     jobs = api.get("/jobs", params=asked).json()["jobs"]
     moved = max(jobs, key=lambda one: (one["migrations"] + one["preemptions"], one["job"]))
-    branch = {"entry": morning, "hours": 6, "runs": 1, "change": {"policy": "fifo"}}
+    branch = {"entry": night, "hours": 6, "runs": 1, "change": {"policy": "fifo"}}
     begun = api.post("/branches", json=branch).json()["branch"]
     while api.get(f"/branches/{begun}").json()["state"] in ("waiting", "running"):
         time.sleep(1)
     return {
-        "tide": f"/?entry={noon}",
-        "fleet": f"/fleet?entry={morning}",
-        "jobs": f"/jobs?entry={noon}",
-        "job": f"/jobs/{moved['job']}?entry={noon}",
+        "tide": f"/?entry={morning}",
+        "fleet": f"/fleet?entry={night}",
+        "jobs": f"/jobs?entry={night}",
+        "job": f"/jobs/{moved['job']}?entry={night}",
         "submit": "/submit",
-        "loans": f"/loans?entry={noon}",
-        "decisions": f"/decisions?entry={noon}",
-        "what-if": f"/what-if/{begun}?entry={morning}",
-        "compare": f"/compare?entry={morning}&vs={noon}",
-        "tenants": f"/tenants?entry={noon}",
-        "health": f"/health?entry={noon}",
-        "audit": f"/audit?entry={noon}",
-        "dead-letters": f"/dead-letters?entry={noon}",
+        "loans": f"/loans?entry={morning}",
+        "decisions": f"/decisions?entry={morning}",
+        "what-if": f"/what-if/{begun}?entry={night}",
+        "compare": f"/compare?entry={night}&vs={morning}",
+        "tenants": f"/tenants?entry={night}",
+        "health": f"/health?entry={morning}",
+        "audit": f"/audit?entry={morning}",
+        "dead-letters": f"/dead-letters?entry={morning}",
     }
 
 

@@ -49,11 +49,12 @@ _PRIORITY_SHARES = (0.15, 0.75, 0.10)
 class Demand:
     """How much work to make."""
 
-    hours: float = 24.0  #: From midnight on.
+    hours: float = 24.0
     pool_gpus: int = 32  #: GPUs of the training pool.
     #: GPU time asked for within the hours (each job runs at once, at the size asked for) over what
     #: the training pool alone has. Above 1, loans are needed.
     load: float = 1.4
+    first_hour: int = 0  #: Of the day, in which the hours begin.
 
     def __post_init__(self) -> None:
         """Refuse what no day could be made of."""
@@ -63,6 +64,8 @@ class Demand:
             raise ValueError(f"pool_gpus: {self.pool_gpus} must be 1 to 65536")
         if not 0.0 < self.load <= 100.0:
             raise ValueError(f"load: {self.load} must be above 0 and at most 100")
+        if not 0 <= self.first_hour <= 23:
+            raise ValueError(f"first_hour: {self.first_hour} must be 0 to 23")
 
 
 def generate(seed: int, demand: Demand | None = None) -> Workload:
@@ -75,7 +78,7 @@ def generate(seed: int, demand: Demand | None = None) -> Workload:
     rng = np.random.Generator(np.random.PCG64(seed))
     count = max(_JOBS_MIN, round(JOBS_PER_GPU_HOUR * demand.pool_gpus * demand.hours))
     minutes = np.arange(max(1, int(demand.hours * 60)))
-    at_s = arrivals(rng, count, np.array(ARRIVAL_DAY)[minutes // 60 % 24])
+    at_s = arrivals(rng, count, np.array(ARRIVAL_DAY)[(minutes // 60 + demand.first_hour) % 24])
     shares = np.array(_SIZE_COUNTS) / sum(_SIZE_COUNTS)
     asked = np.array(_SIZES)[rng.choice(len(_SIZES), count, p=shares)]
     models = rng.choice(len(NAMES), count, p=NAME_SHARES)

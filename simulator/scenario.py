@@ -44,7 +44,7 @@ class Scenario:
 
     name: str
     seed: int
-    hours: float  #: From the first hour of a Monday on.
+    hours: float
     pools: tuple[PoolSpec, ...]
     workload: Workload
     #: By lender: an inference pool's name, or an edge server's.
@@ -62,14 +62,25 @@ def asked_gpu_s(workload: Workload, hours: float) -> float:
     return sum(min(job.gpu_s, job.gpus_asked * max(0.0, end_s - job.at_s)) for job in workload.jobs)
 
 
+def first_hour(hours: float) -> int:
+    """Give the hour of the day in which so many hours of the default scenario begin.
+
+    A day goes from noon to noon: what people submit in the afternoon waits when the evening's
+    traffic ends, and the morning's begins while lent GPUs are in use. What is shorter begins at
+    midnight, when owners need little.
+    """
+    return 12 if hours >= 24.0 else 0
+
+
 def default_scenario(seed: int, hours: float = 24.0) -> Scenario:
     """A day that needs loans: 4 training nodes, 6 inference nodes, 8 edge servers.
 
     The jobs ask for 1.4 times what the 32 training GPUs have, and for less than the whole fleet
     has while the tide is out.
     """
-    demand = Demand(hours, _DEFAULT_NODES * GPUS_PER_NODE, LOAD)
-    return _scenario(generate(seed, demand), _DEFAULT_NODES, seed, hours)
+    first = first_hour(hours)
+    demand = Demand(hours, _DEFAULT_NODES * GPUS_PER_NODE, LOAD, first)
+    return _scenario(generate(seed, demand), _DEFAULT_NODES, seed, hours, first)
 
 
 def scenario_for(workload: Workload, seed: int = 0, hours: float = 24.0) -> Scenario:
@@ -87,7 +98,7 @@ def scenario_for(workload: Workload, seed: int = 0, hours: float = 24.0) -> Scen
     return _scenario(workload, nodes, seed, hours)
 
 
-def _scenario(workload: Workload, nodes: int, seed: int, hours: float) -> Scenario:
+def _scenario(workload: Workload, nodes: int, seed: int, hours: float, first: int = 0) -> Scenario:
     # One stream for each lender: adding a server leaves the tides of the others as they were.
     training = PoolSpec(
         "training", "training", "a100-80g", 81_920, 1.0, 2_000.0, _nodes("train", nodes)
@@ -105,10 +116,10 @@ def _scenario(workload: Workload, nodes: int, seed: int, hours: float) -> Scenar
         tides[inference.name] = tide_of_services(workload.services, inference.gpus, hours)
     else:
         rng = np.random.Generator(np.random.PCG64([seed, 1]))
-        tides[inference.name] = pool_tide(rng, inference.gpus, hours)
+        tides[inference.name] = pool_tide(rng, inference.gpus, hours, first)
     for index, (name, gpus) in enumerate(servers):
         rng = np.random.Generator(np.random.PCG64([seed, 2 + index]))
-        tides[name] = edge_tide(rng, gpus, hours)
+        tides[name] = edge_tide(rng, gpus, hours, first)
     note = (
         f"Fleet: {training.gpus} training GPUs, {inference.gpus} inference GPUs (speed "
         f"{inference.speed_factor:g}), {edge.gpus} edge GPUs on {len(servers)} servers (speed "

@@ -2,9 +2,11 @@
 
 import fcntl
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import typer
 
 from console.reading import DEFAULT_LOG
 from demo.claim import Run as Begun, claim
@@ -89,3 +91,27 @@ def test_what_is_no_demos_log_is_left_alone(tidegate: Run, folder: Path) -> None
 
 def test_until_before_the_beginning_is_said(tidegate: Run, log: Path) -> None:
     assert "is before the log begins" in tidegate.refuses("replay", log, "--until", "2020-01-01")
+
+
+def test_a_whole_day_begins_at_noon_and_one_of_before_is_not_gone_on_with(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    day = Begun(24.0, 7, "tide", None, None, 0.0)
+    assert (day.start_s % 86_400, day.end_s % 86_400) == (43_200, 43_200)
+    short, traced = Begun(6.0, 7, "tide", None, None, 0.0), replace(day, workload="trace.csv")
+    assert (short.start_s % 86_400, traced.start_s % 86_400) == (0, 0)
+    # What a version wrote that began every run at midnight.
+    for run, goes_on in ((short, True), (day, False)):
+        path = folder / f"{run.hours}.db"
+        with claim(path, run):
+            path.touch()
+        parameters = folder / f"{path.name}.agents" / "run.json"
+        known = json.loads(parameters.read_text())
+        del known["start_s"]
+        parameters.write_text(json.dumps(known))
+        if goes_on:
+            claim(path, run).__exit__()
+        else:
+            with pytest.raises(typer.Exit):
+                claim(path, run)
+            assert "at another hour" in capsys.readouterr().err

@@ -59,6 +59,16 @@ def test_day_is_contended_without_loans_and_feasible_with(seed: int, hours: floa
     assert 0.5 <= with_loans <= 1.0
 
 
+def test_a_day_goes_from_noon_to_noon_and_less_begins_at_midnight() -> None:
+    day, hours = default_scenario(7, 24.0), default_scenario(7, 6.0)
+    need = day.tides["inference"].needed.reshape(24, 60).mean(axis=1)
+    assert need[0:2].min() > 2.5 * need[15]  # at noon, and at three in the morning
+    assert need[8:10].min() > need[0]  # the evening has most
+    assert hours.tides["inference"].needed[0] > hours.tides["inference"].needed[-1]  # it ebbs
+    came = np.array([job.at_s for job in day.workload.jobs]) // 3600
+    assert np.sum(came < 6) > 2.5 * np.sum((came >= 12) & (came < 18))
+
+
 @pytest.fixture(scope="module")
 def month() -> Workload:
     return generate(3, Demand(hours=720.0))

@@ -1,0 +1,102 @@
+"""The demo's day under several policies: `python -m benchmarks.day --json out.json`.
+
+Nothing is simulated but GPUs, owners and time: scheduler, agents and tenants of `tidegate demo` run
+on a SQLite bus, as fast as they go. Who completes differs from policy to policy, so policies are
+compared by the time that all jobs spend within the day, from submission on; what one run came to
+is what the demo says at its end. Two runs may differ by a few jobs, as services interleave by real
+time.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from benchmarks.provenance import provenance
+from benchmarks.resampled import seeds_of
+from bus.reading import open_log
+from demo.claim import Run, claim
+from demo.play import play
+from explain.tide import Tide, tide_of
+from scheduler.core.state import ClusterState
+from scheduler.core.transitions import TERMINAL
+from scheduler.journal import JournalReader, fold
+from scheduler.policies.registry import make_policy
+from schemas.topics import JOURNAL
+
+_HOUR_S = 3600.0
+_POLICIES = "tide,fifo,srtf,tiresias,optimus,afs,pollux,sia,aryl,deepboot,elasticflow,edgeflow"
+
+
+def day(hours: float, seed: int, policy: str) -> dict[str, Any]:
+    """Run a day under a policy.
+
+    Raises:
+        RuntimeError: the engine broke an invariant.
+    """
+    run = Run(hours, seed, policy, None, None, 0.0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.db"
+        with claim(path, run):
+            result = asyncio.run(play(path, run, run.scenario(), 0.0, live=False))
+        if result is None or result["invariant_violations"] or result["policy_failures"]:
+            raise RuntimeError(f"{policy}, seed {seed}: {result}")
+        state, reader = ClusterState(), JournalReader()
+        seen: list[Tide] = []
+        with open_log(path) as log:
+            for record in log.records(JOURNAL.name):
+                if (entry := reader.read(record)) is not None:
+                    fold(state, entry)
+                    seen.append(tide_of(state))
+    unused_gpu_s = sum(now.unused * (then.at_s - now.at_s) for now, then in pairwise(seen))
+    live = [job for job in state.jobs.values() if job.state not in TERMINAL]
+    job_s = state.totals.jct_s + sum(run.end_s - job.submit_s for job in live)
+    return {
+        "policy": policy,
+        "seed": seed,
+        "mean_spent_s": job_s / state.totals.jobs_submitted,
+        "unused_gpu_s": unused_gpu_s,
+        **{name: value for name, value in result.items() if name != "state_hash"},
+    }
+
+
+def main() -> None:
+    """Run what was asked for, and write it."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.day", description=__doc__)
+    parser.add_argument("--policies", default=_POLICIES, help="with commas")
+    parser.add_argument("--seeds", default="7-11", help="such as 7-11, or 7,9")
+    parser.add_argument("--hours", type=float, default=24.0, help="simulated hours of each run")
+    parser.add_argument("--processes", type=int, default=1, help="how many runs side by side")
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    given = parser.parse_args()
+    policies = given.policies.split(",")
+    for policy in policies:
+        make_policy(policy)
+    asked = [(given.hours, seed, policy) for policy in policies for seed in seeds_of(given.seeds)]
+    rows = []
+    with ProcessPoolExecutor(given.processes) as pool:
+        for done in as_completed([pool.submit(day, *one) for one in asked]):
+            row = done.result()
+            rows.append(row)
+            print(
+                f"{len(rows)} of {len(asked)}: {row['policy']}, seed {row['seed']}: "
+                f"{row['jobs_completed']} completed, {row['mean_spent_s'] / _HOUR_S:.2f} h a job",
+                file=sys.stderr,
+                flush=True,
+            )
+    rows.sort(key=lambda row: (policies.index(row["policy"]), row["seed"]))
+    document = {**provenance(), "hours": given.hours, "rows": rows}
+    text = json.dumps(document, indent=1) + "\n"
+    if given.json is None:
+        print(text, end="")
+    else:
+        given.json.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
