@@ -12,11 +12,12 @@ from bus.clock import PacedClock
 from bus.contract import BusError
 from bus.options import KafkaOptions, MqttOptions
 from bus.sqlite import SqliteBus
-from console.output import out
+from console.output import out, say
 from demo.claim import Run, agents_dir, finish
 from demo.fleet import Fleet, build_fleet
 from demo.live import LiveView
 from demo.result import result_of, said_on
+from explain.moments import day_clock
 from scheduler.journal import recover
 from schemas.topics import CELLS, JOURNAL
 from simulator.scenario import Scenario
@@ -29,7 +30,11 @@ async def play(
     path: Path, run: Run, scenario: Scenario, seconds: float, live: bool
 ) -> dict[str, Any] | None:
     """Run to the end; None if interrupted before."""
-    clock = PacedClock(await _last_moment(path, run), _pace(run, seconds))
+    begin_s = await _last_moment(path, run)
+    if run.start_s < begin_s < run.end_s:
+        said = day_clock(begin_s, run.start_s)
+        say(f"{path} has a run that was stopped: it goes on at {said}.")
+    clock = PacedClock(begin_s, _pace(run, seconds))
     until_s = run.end_s
     if clock.now_s() >= until_s:
         until_s = clock.now_s() + _EXTRA_S

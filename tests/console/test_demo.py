@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 import typer
 
+from bus.clock import PacedClock
 from console.reading import DEFAULT_LOG
 from demo.claim import Run as Begun, claim
+from demo.fleet import Fleet
+from demo.play import drive
 from tests.console.conftest import Run
 
 SHORT = ("demo", "--hours", "0.1", "--seconds", "0", "--no-live")
@@ -40,6 +43,24 @@ def test_a_finished_log_is_told_again_until_something_new_waits(
     assert told[0]["jobs_submitted"] == told[1]["jobs_submitted"] + 1
     assert tidegate("why", "new", "--log", "run.db").code == 0
     assert "This run is finished" in tidegate(*command).err
+
+
+def test_a_run_that_was_stopped_says_that_it_goes_on(
+    tidegate: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stopped(fleet: Fleet, clock: PacedClock, end_s: float, view: None) -> bool:
+        await whole(fleet, clock, end_s - 180.0, view)
+        return False
+
+    whole = drive
+    command = (*SHORT, "--log", "run.db")
+    with monkeypatch.context() as patched:
+        patched.setattr("demo.play.drive", stopped)
+        first = tidegate.does(*command)
+    assert first.err == ""
+    assert "Stopped. The same command goes on from here" in first.out
+    again = tidegate.does(*command)
+    assert again.err == "run.db has a run that was stopped: it goes on at d0 00:03.\n"
 
 
 def test_the_figures_add_up(tidegate: Run, folder: Path) -> None:
