@@ -159,6 +159,7 @@ def _explain(error: Any, asked: Sequence[str]) -> None:
         message += ": - is standard output, anything else a file"
     # A message may end with a question, such as "Did you mean 'history'?".
     said = f"{message}{_log_hint(message, context)}{_policy_hint(message, path)}"
+    said += _verb_hint(message, context, path)
     say(f"{said}{'' if said.endswith('?') else '.'} See `{path} --help`.")
 
 
@@ -167,6 +168,23 @@ def _log_hint(message: str, context: Any) -> str:
     extra = re.search(r"unexpected extra arguments?(?:\(s\))? \((kafka:\S*|\S+\.db)\)", message)
     takes = context is not None and any("--log" in one.opts for one in context.command.params)
     return f"; the log is named by --log {extra[1]}" if extra and takes else ""
+
+
+def _verb_hint(message: str, context: Any, path: str) -> str:
+    """Tell who names a verb that only others have where it is."""
+    named = re.match(r"No such command '(.*?)'", message)
+    if named is None or path != "tidegate":
+        return ""
+    groups = context.command.commands.items()
+    found = [
+        f"`tidegate {name} {named[1]}`"
+        for name, group in groups
+        if named[1] in getattr(group, "commands", {}) and not group.hidden
+    ]
+    if not found:
+        return ""
+    services = "; docs/deploy.md says how roles become services" if named[1] == "install" else ""
+    return f"; there is {' and '.join(found)}{services}"
 
 
 def _policy_hint(message: str, path: str) -> str:

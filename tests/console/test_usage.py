@@ -55,6 +55,11 @@ def test_version(tidegate: Run) -> None:
     ("arguments", "part"),
     [
         (("nonsense",), "No such command 'nonsense'"),
+        (("nonsense",), "See `tidegate --help`."),
+        (("jbos",), "Did you mean 'jobs'?"),
+        (("install",), "there is `tidegate edge-agent install`; docs/deploy.md says how roles become"),
+        (("drain",), "No such command 'drain'; there is `tidegate node drain`. See"),
+        (("verify",), "there is `tidegate audit verify` and `tidegate journal verify`. See"),
         (("jobs", "--colour"), "No such option"),
         (("why",), "Missing argument"),
         (("jobs", "--log"), "requires an argument. See `tidegate jobs --help`."),
