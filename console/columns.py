@@ -28,10 +28,12 @@ def fitted(
     rows: Sequence[Sequence[Text | str]],
     drop: Sequence[str],
     console: Console,
+    whole: str = "",
 ) -> Table:
     """Make a table that fits the console, without the columns of `drop` that do not.
 
     `drop` may name columns that the table does not have.
+    `whole` is said below it where what takes the rest of a line is cut or left out: what shows it.
     """
     names = list(columns)
     needs = {name: len(name) for name in names}
@@ -39,8 +41,10 @@ def fitted(
         for name, cell in zip(names, row, strict=True):
             wide = Measurement.get(console, console.options, cell).maximum
             needs[name] = max(needs[name], wide)
+    rest: dict[str, int] = {}
     for name, told in columns.items():
         if "ratio" in told:
+            rest[name] = needs[name]
             needs[name] = min(needs[name], _LEAST)
         needs[name] = min(needs[name], told.get("max_width", needs[name]))
     first: dict[str, Any] = {"min_width": needs[names[0]]}
@@ -62,6 +66,9 @@ def fitted(
         header_style="dim",
         expand=True,
     )
+    taken = sum(needs[name] for name in kept if name not in rest) + _GAP * (len(kept) - 1)
+    if whole and any(one not in kept or wide > console.width - taken for one, wide in rest.items()):
+        table.caption, table.caption_justify = Text(whole, "dim"), "left"
     for index, name in enumerate(kept):
         table.add_column(name, **{**columns[name], **(first if index == 0 else {})})
     for row in rows:

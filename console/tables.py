@@ -43,6 +43,7 @@ _JOBS: Columns = {
     "slack": RIGHT,
     "why": REST,
 }
+_WHY_WHOLE = "There is no room here for all of why; `tidegate why JOB` says it."
 _JOBS_DROP = ("tenant", "model", "waited", "why", "pool", "GPUs")
 _NODES: Columns = {
     "node": LEFT,
@@ -92,7 +93,7 @@ def jobs(
         fail(f"--state: {state!r} is no state of a job; choose one of: {', '.join(known)}.")
     seen, rules = at.jobs(state, every=every, turns=position), at.rules().it
     listed = sorted(seen.it.jobs, key=by_turn) if position else seen.it.jobs
-    table = jobs_listed(_title("Jobs", seen), listed, turns=position)
+    table = jobs_listed(_title("Jobs", seen), listed, turns=position, whole=_WHY_WHOLE)
     none = "There is no job" if every else "No job waits or runs"
     none = f"No job is {state}." if state else f"{none}; `tidegate submit` adds one."
     shown: list[RenderableType] = [
@@ -108,11 +109,14 @@ def jobs(
     return Found(replace(seen.it, jobs=listed), shown, seen.age)
 
 
-def jobs_listed(title: Text, jobs: Sequence[JobRow], *, turns: bool) -> Table:
-    """List jobs as a table; with `turns` the first column says when their turn comes."""
+def jobs_listed(title: Text, jobs: Sequence[JobRow], *, turns: bool, whole: str = "") -> Table:
+    """List jobs as a table; with `turns` the first column says when their turn comes.
+
+    `whole` is said below where there is no room for all of why.
+    """
     rows = [[_place(job), *_job_row(job)] if turns else _job_row(job) for job in jobs]
     columns = {"turn": LEFT, **_JOBS} if turns else _JOBS
-    return fitted(title, columns, rows, _JOBS_DROP, out())
+    return fitted(title, columns, rows, _JOBS_DROP, out(), whole)
 
 
 def by_turn(job: JobRow) -> tuple[bool, int]:
@@ -292,7 +296,7 @@ def _so_far(totals: LoanTotals) -> Text:
     late = f"{totals.reclaims_late} late" if totals.reclaims_late else "none late"
     return Text.assemble(
         (f"{totals.loans_granted}", "bold"),
-        " loans so far, ",
+        f" {'loan' if totals.loans_granted == 1 else 'loans'} so far, ",
         (f"{totals.loans_reclaimed}", "bold"),
         f" given back ({late}); ",
         (f"{totals.loaned_gpu_s / 3600:,.0f} GPU h", "bold"),

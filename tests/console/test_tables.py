@@ -134,7 +134,7 @@ def test_loans_tell_what_is_out_and_what_came_back(
 ) -> None:
     ran = tidegate.does("loans", "--log", log)
     assert "No node is on loan now." in ran.out
-    assert "1 loans so far, 1 given back (none late)" in ran.out
+    assert "1 loan so far, 1 given back (none late)" in ran.out
     told_of = tidegate.does("loans", "history", "--log", log).out
     assert "s0" in told_of
     none = tidegate.does("loans", "history", "--late", "--log", log).out
@@ -178,6 +178,16 @@ def test_a_narrow_table_keeps_the_id_whole_and_drops_what_is_least_needed(
         lines = tidegate(verb, "--log", log).out.splitlines()
         assert max(map(len, lines)) <= width
     assert any(row.startswith("n0 ") for row in tidegate("nodes", "--log", log).out.splitlines())
+
+
+@pytest.mark.parametrize(("width", "cut"), [(40, True), (80, True), (200, False)])
+def test_jobs_say_what_shows_the_whole_of_why_where_it_is_cut_or_left_out(
+    tidegate: Run, log: Path, monkeypatch: pytest.MonkeyPatch, width: int, cut: bool
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    shown = tidegate.does("jobs", "--log", log).out
+    assert ("…" in shown or " why" not in shown.splitlines()[1]) is cut
+    assert ("`tidegate why JOB` says it" in " ".join(shown.split())) is cut
 
 
 def test_an_empty_log_has_empty_tables(tidegate: Run, tmp_path: Path) -> None:
