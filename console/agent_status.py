@@ -67,4 +67,5 @@ def _of_unit(status: Status) -> Finding:
         return Finding("service", "warning", f"installed for {CONFIG}, not known to systemd here")
     restarts = unit.get("NRestarts")
     said = f"{unit.get('ActiveState')} ({unit.get('SubState')}), {unit.get('UnitFileState')}"
-    return Finding("service", "ok" if unit.active else "problem", f"{said}, {restarts} restarts")
+    said += f", {restarts} restart{'' if restarts == '1' else 's'}"
+    return Finding("service", "ok" if unit.active else "problem", said)

@@ -14,6 +14,7 @@ from console.kafka import opened_log, resolved
 from console.output import JsonPath, emit_json, fail, out
 from console.source import Source
 from explain.moments import day_clock
+from explain.shares import counted
 from scheduler.audit import Audit
 from schemas.topics import JOURNAL
 
@@ -99,7 +100,9 @@ def verify(
             where = f"cell {one.cell}, entry {one.entry}"
             out().print(f"{where}: {one.field}: {one.reason}.", markup=False, soft_wrap=True)
         if not done.findings:
-            asked = f"{done.requests:,} requests, each signed by a key of {keys}, and done as asked"
-            out().print(f"{done.entries:,} entries, {asked}.", markup=False, soft_wrap=True)
+            requests = counted(done.requests, "request")
+            asked = f"{requests}, each signed by a key of {keys}, and done as asked"
+            entries = "1 entry" if done.entries == 1 else f"{done.entries:,} entries"
+            out().print(f"{entries}, {asked}.", markup=False, soft_wrap=True)
     if done.findings:
         raise typer.Exit(1)

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from console.columns import LEFT, RIGHT, Columns, fitted
 from console.output import out
+from explain.shares import counted
 from simulator.compare import Finished, line_of
 from simulator.metrics import Number
 
@@ -74,9 +75,11 @@ def print_runs(runs: Sequence[Finished], notes: Sequence[str] = ()) -> None:
             name = f"all {len(mine)}, mean"
             rows.append([Text(policy, "bold"), Text(name, "bold"), *_cells(_averages(mine))])
     case = runs[0].case
-    title = Text(f"{case.cluster.nodes} nodes of {case.cluster.gpus_per_node} GPUs", "bold")
+    nodes = counted(case.cluster.nodes, "node")
+    gpus = counted(case.cluster.gpus_per_node, "GPU")
+    title = Text(f"{nodes} of {gpus}", "bold")
     for count, what in ((case.inference_nodes, "inference"), (case.edge_nodes, "edge")):
-        title.append(f", {count} {what} servers" if count else "")
+        title.append(f", {counted(count, f'{what} server')}" if count else "")
     cores = case.agents == "core"
     title.append(", real agent cores" if cores else f", {case.physics} physics")
     loans, fails = case.inference_nodes > 0, case.mtbf_h < math.inf

@@ -26,6 +26,7 @@ from console.perfetto import LogOption, perfetto
 from console.reading import DEFAULT_LOG
 from explain.journal_lines import fields
 from explain.moments import duration
+from explain.shares import counted
 from schemas.topics import ALL_TOPICS
 
 app = typer.Typer(
@@ -263,7 +264,7 @@ def verify_(
     with opened_log(resolved(source or log)) as opened:
         count, name = opened.verify(), str(opened.path)
     if json_path != "-":
-        out().print(f"{name} is whole: {count:,} records.", markup=False, soft_wrap=True)
+        out().print(f"{name} is whole: {counted(count, 'record')}.", markup=False, soft_wrap=True)
     if json_path is not None:
         emit_json({"log": name, "records": count}, json_path)
 
@@ -312,7 +313,7 @@ app.command()(perfetto)
 def _done(verb: str, count: int, path: Path, json_path: str | None) -> None:
     size = path.stat().st_size
     if json_path != "-":
-        text = f"{verb} {count:,} records into {path} ({size / 2**20:.1f} MiB)."
+        text = f"{verb} {counted(count, 'record')} into {path} ({size / 2**20:.1f} MiB)."
         out().print(text, markup=False, soft_wrap=True)
     if json_path is not None:
         emit_json({"log": str(path), "records": count, "bytes": size}, json_path)

@@ -9,6 +9,7 @@ from console.output import fail
 from console.source import Source, Wish
 from explain.moments import seconds_of
 from explain.rows import NodeRow
+from explain.shares import counted
 from schemas.events import PoolKind
 from schemas.requests import AcceptNode, CordonNode, DrainNode, RefuseNode, UncordonNode
 from schemas.values import MAX_GPUS_PER_NODE
@@ -107,7 +108,8 @@ def accept(
     )
     who = f"any node of agent {name}" if every_node else name
     of = f", spoken for by {agent}" if agent is not None else ""
-    said = f"{who}{of}: accepted in {pool} ({kind}), with at most {gpus} GPUs of speed {speed:g}."
+    most = f"at most {counted(gpus, 'GPU')} of speed {speed:g}"
+    said = f"{who}{of}: accepted in {pool} ({kind}), with {most}."
     note = "Its agent is asked who it is; `tidegate nodes` shows the node once it has answered."
     known = any(name in (row.node, row.agent) for row in at.nodes().it.nodes)
     return Wish(args, said, {"node": name}, noted="" if known else note)

@@ -242,7 +242,8 @@ def _rival(rival: Job | Lender | None, answer: Answer) -> str:
     if rival is None:
         return "no longer known"
     if isinstance(rival, Lender):
-        return f"the owner; needs {rival.gpus_needed:.3g} GPUs by its last report"
+        needed = Wording(answer.reading.origin_s).value("gpus_needed", rival.gpus_needed)
+        return f"the owner; needs {needed} by its last report"
     parts = [f"{rival.state.value} now"]
     if rival.size:
         gpus = counted(rival.size, "GPU")

@@ -65,9 +65,8 @@ class Answer:
         else:
             span = duration(result.end_s - result.begin_s)
             whose = "" if self.comparison is None else "The log itself, by its own policy: "
-            what = (
-                f"[bold green]Identical[/bold green]: {result.decisions:,} decisions over {span}."
-            )
+            count = counted(result.decisions, "decision")
+            what = f"[bold green]Identical[/bold green]: {count} over {span}."
             show(whose + what)
         speed = f"{self.stimuli_per_s:,.0f} stimuli/s"
         if self.processes > 1:

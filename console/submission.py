@@ -14,6 +14,7 @@ from console.output import fail
 from console.packing import Packed, packed
 from explain import job_file
 from explain.rows import NodeRow
+from explain.shares import counted
 from schemas.events import JobSubmitted
 from schemas.parse import first_error
 
@@ -76,9 +77,10 @@ def hints(submission: JobSubmitted, nodes: Sequence[NodeRow]) -> Iterator[str]:
     largest = max(sites.values(), default=0)
     if 0 < largest < submission.gpus_min:
         wanted = submission.gpus_min
-        yield f"It waits until a site has {wanted} GPUs: now the largest has {largest}."
+        yield f"It waits until a site has {counted(wanted, 'GPU')}: now the largest has {largest}."
     elif 0 < largest < submission.gpus_max:
-        yield f"It grows to {largest} GPUs at most: no site has {submission.gpus_max} now."
+        most = counted(largest, "GPU")
+        yield f"It grows to {most} at most: no site has {submission.gpus_max} now."
     memory = max((node.gpu_memory_mib for node in nodes), default=0)
     if 0 < memory < submission.memory_mib:
         wanted = submission.memory_mib

@@ -18,7 +18,7 @@ from console.source import Source
 from console.tables import by_turn, jobs_listed, pauses
 from explain.overview import Glance
 from explain.rows import JobRow, NodeRow
-from explain.shares import percent
+from explain.shares import counted, percent
 from explain.turns import keeps_order
 from explain.uses import NODE_USES, Use, uses_of_node
 from scheduler.core.transitions import JobState
@@ -118,7 +118,7 @@ def _head(found: Top, as_of: str) -> Text:
         (glance.cell, "bold"),
         (f"  {as_of}  ", "dim"),
         (glance.policy.partition(":")[0] or "no policy yet", "cyan"),
-        f"; {gpus.held} of {gpus.alive} GPUs have jobs, {gpus.loaned} on loan; ",
+        f"; jobs have {gpus.held} of {counted(gpus.alive, 'GPU')}, {gpus.loaned} on loan; ",
         f"{counts or 'nothing runs'}, {len(found.queue)} queued",
     )
 

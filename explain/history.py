@@ -44,7 +44,7 @@ def history(story: Story) -> list[Line]:
                 continue
             if len(sizes) > 2 and event.reason and event.reason.rule in _EBB:
                 event = replace(event, reason=None)
-            what, detail = "scaled", f"{_path(sizes)} GPUs"
+            what, detail = "scaled", f"{_path(sizes)} GPU{'' if sizes[-1] == 1 else 's'}"
             if sizes[0] == sizes[-1] and len(sizes) <= 2:
                 what, detail = "re-placed", _where(event, size)
             lines.append(Line(event.at_s, what, f"{detail}{_for(event)}", "change", event))

@@ -11,4 +11,4 @@ def percent(share: float) -> str:
 
 def counted(count: int, noun: str) -> str:
     """Write how many there are of something: `1 GPU`, `2 GPUs`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -74,7 +74,7 @@ def accepted_of(accepted: Mapping[str, Accepted], origin_s: float) -> list[str]:
     for name, one in sorted(accepted.items()):
         who = f"any node of agent {one.agent}" if one.node is None else one.node
         of = "" if one.agent == name else f", of agent {one.agent},"
-        what = f"in {one.pool} ({one.pool_kind}), at most {one.gpu_count} GPUs"
+        what = f"in {one.pool} ({one.pool_kind}), at most {counted(one.gpu_count, 'GPU')}"
         speed = "" if one.speed_factor == 1.0 else f" of speed {one.speed_factor:g}"
         by = f"by {one.by} since {day_clock(one.since_s, origin_s)}{_because(one.reason)}"
         said.append(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cloud_agent.options import KubernetesOptions, SlurmOptions
 from cloud_agent.sections import KubernetesSection, SlurmSection
+from explain.shares import counted
 from runtime.build import MachineMaker
 from runtime.checkpoints.store import CheckpointStore
 from runtime.core import NodeSpec
@@ -207,8 +208,9 @@ def _names(specs: Sequence[NodeSpec], section: WorkersSection) -> dict[str, tupl
     counts = {spec.node: spec.gpu_count for spec in specs if spec.gpu_type != CPU}
     names = section.gpu_ids or tuple(map(str, range(sum(counts.values()))))
     if len(set(names)) != sum(counts.values()):
+        named = counted(len(set(names)), "GPU")
         raise ValueError(
-            f"gpu_ids: {len(set(names))} GPUs are named, but {', '.join(counts) or 'the nodes'} "
+            f"gpu_ids: {named} named, but {', '.join(counts) or 'the nodes'} "
             f"have {sum(counts.values())}; name each once, in the order of the nodes"
         )
     left = iter(names)

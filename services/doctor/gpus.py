@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 
 from edge_agent.agent import EdgeAgentConfig
+from explain.shares import counted
 from runtime.metering.nvml import Gpu, NvmlUnavailable, inventory, least_mib, offered
 from services.agents import gpus_of
 from services.doctor.finding import CheckContext, Finding, Reporter
@@ -40,7 +41,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
         found = inventory()
     except NvmlUnavailable as error:
         yield _report.problem(
-            f"{count} GPUs are configured, and none can be seen: {error}",
+            f"{counted(count, 'GPU')} configured, and none can be seen: {error}",
             'see that nvidia-smi works for this user; on a machine without GPUs: gpu_type = "cpu"',
         )
         return
@@ -69,12 +70,13 @@ def check(context: CheckContext) -> Iterator[Finding]:
 
 def _slots(count: int, key: str) -> Finding:
     cores = len(os.sched_getaffinity(0))
+    slots, on = counted(count, "CPU slot"), counted(cores, "core")
     if count > cores:
         return _report.warning(
-            f"{count} CPU slots are offered, on {cores} cores: workers share them and are slow",
+            f"{slots} offered, on {on}: workers share them and are slow",
             f"set {key} to {cores} or fewer",
         )
-    return _report.ok(f"{count} CPU slots on {cores} cores; no GPUs are offered")
+    return _report.ok(f"{slots} on {on}; no GPUs are offered")
 
 
 def _of_driver(found: list[Gpu], count: int, key: str, workers: object) -> Iterator[Finding]:
@@ -89,12 +91,12 @@ def _of_driver(found: list[Gpu], count: int, key: str, workers: object) -> Itera
         )
     if gpu_ids and len(gpu_ids) != count:
         yield _report.problem(
-            f"{key} offers {count} GPUs, and agent.workers.gpu_ids names {len(gpu_ids)}",
+            f"{key} offers {counted(count, 'GPU')}, and agent.workers.gpu_ids names {len(gpu_ids)}",
             f"set {key} to the number of gpu_ids",
         )
     if count > len(found):
         yield _report.problem(
-            f"{key} offers {count} GPUs, and the driver lists {len(found)}",
+            f"{key} offers {counted(count, 'GPU')}, and the driver lists {len(found)}",
             f"set {key} = {len(found)}, or see why nvidia-smi lists fewer than there are",
         )
     elif count < len(found) and not gpu_ids:
@@ -104,4 +106,4 @@ def _of_driver(found: list[Gpu], count: int, key: str, workers: object) -> Itera
         )
     elif not missing:
         kinds = ", ".join(sorted({gpu.name for gpu in found}))
-        yield _report.ok(f"{count} of {len(found)} GPUs are offered: {kinds}")
+        yield _report.ok(f"{count} of {counted(len(found), 'GPU')} offered: {kinds}")

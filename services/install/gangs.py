@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from explain.shares import counted
 from runtime.executors.folder import ORDER, SHIM
 from runtime.executors.processes import Identity
 from runtime.untrusted_files import read_record
@@ -110,4 +111,5 @@ def end(gangs: Sequence[RunningGang]) -> list[RunningGang]:
 
 def named(gangs: Sequence[RunningGang]) -> str:
     """Name gangs for people."""
-    return ", ".join(f"{gang.job} ({gang.gpus} GPUs, epoch {gang.epoch})" for gang in gangs)
+    told = ((gang.job, counted(gang.gpus, "GPU"), gang.epoch) for gang in gangs)
+    return ", ".join(f"{job} ({gpus}, epoch {epoch})" for job, gpus, epoch in told)

@@ -57,7 +57,7 @@ def test_version(tidegate: Run) -> None:
         (("nonsense",), "No such command 'nonsense'"),
         (("nonsense",), "See `tidegate --help`."),
         (("jbos",), "Did you mean 'jobs'?"),
-        (("install",), "there is `tidegate edge-agent install`; docs/deploy.md says how roles become"),
+        (("install",), "there is `tidegate edge-agent install`; docs/deploy.md says"),
         (("drain",), "No such command 'drain'; there is `tidegate node drain`. See"),
         (("verify",), "there is `tidegate audit verify` and `tidegate journal verify`. See"),
         (("jobs", "--colour"), "No such option"),

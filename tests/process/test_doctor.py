@@ -49,7 +49,7 @@ def test_a_key_under_its_old_name(ward: Ward) -> None:
 
 
 def test_gpus_that_are_there(ward: Ward, driver: FakeNvml) -> None:
-    assert ward.only(gpus.check).found == "2 of 2 GPUs are offered: NVIDIA H100 80GB HBM3"
+    assert ward.only(gpus.check).found == "2 of 2 GPUs offered: NVIDIA H100 80GB HBM3"
     ward.settings["agent.workers.gpu_ids"] = "GPU-2,1"
     assert ward.only(gpus.check).verdict == "ok"
 
@@ -103,14 +103,16 @@ def test_gpus_of_which_the_driver_does_not_say_the_memory(ward: Ward, driver: Fa
 
 def test_a_driver_that_is_gone(ward: Ward, driver: FakeNvml) -> None:
     driver.driver_error = 9
+    ward.settings["agent.gpus"] = 1
     found = ward.only(gpus.check)
     assert found.verdict == "problem"
+    assert found.found.startswith("1 GPU configured, and none can be seen: ")
     assert 'gpu_type = "cpu"' in found.fix
 
 
 def test_slots_of_processors(ward: Ward) -> None:
     ward.settings |= {"agent.gpu_type": "cpu", "agent.gpus": 1}
-    assert ward.only(gpus.check).verdict == "ok"
+    assert ward.only(gpus.check).found.startswith("1 CPU slot on ")
     ward.settings["agent.gpus"] = 4096
     assert "set agent.gpus to " in ward.only(gpus.check).fix
 

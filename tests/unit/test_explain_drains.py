@@ -121,7 +121,7 @@ def test_a_job_that_the_policy_moves_from_a_drained_node_says_so_whatever_the_po
     assert scaled == [
         "2 GPUs on n1, n2; n0 is drained by ann",
         "2 GPUs on n0, n1",
-        "2 → 1 GPUs",
+        "2 → 1 GPU",
     ]
 
 

@@ -80,7 +80,7 @@ def test_nodes_of_one_machine_share_its_gpus_out_and_none_is_given_twice(tmp_pat
     named = four.model_copy(update={"gpu_ids": ("A", "B", "C", "D")})
     assert _names(two, named) == {"n1": ("A", "B"), "n2": ("C", "D")}
     for wrong in (("A", "B"), ("A", "B", "C", "A")):
-        with pytest.raises(ValueError, match=r"gpu_ids: [23] GPUs are named, but n1, n2 have 4"):
+        with pytest.raises(ValueError, match=r"gpu_ids: [23] GPUs named, but n1, n2 have 4"):
             _names(two, four.model_copy(update={"gpu_ids": wrong}))
     assert _names(SPECS, four) == {}  # slots have no names
 
