@@ -14,6 +14,8 @@ from scheduler.policies.interface import Reason
 
 #: A scheduler says at least once a minute that it leads: `scheduler.heartbeat_s` is 60 at most.
 _OLD_S = 180.0
+#: How an order ended of which nothing began; before it the order's kind.
+_NEVER_BEGUN = (" refused: ", " was never acknowledged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,18 +159,43 @@ class Answer:
     def output(self) -> tuple[tuple[str, ...], str] | None:
         """Who has what its newest workers wrote, and where below `agent.workers.folder`.
 
-        Agents, or nodes that are no longer known; None of a job that never ran a program.
+        Agents, or nodes that are no longer known; None of a job that never ran a program, or whose
+        agent did not take the order to.
         """
         program = self.spec.get("program")
         # Workers that are told to become more or fewer stay; others are started anew.
         stays = program is not None and program.get("resize") == "in_place"
-        started = self.story.last("GangStarting", *(() if stays else ("GangScaling",)))
+        kinds = {"GangStarting": "StartGang", **({} if stays else {"GangScaling": "ScaleGang"})}
+        started = self._begun(kinds)
         if started is None or program is None:
             return None
         nodes = self.reading.state.nodes
         allocation = sorted(started.fields["allocation"])
         who = dict.fromkeys(nodes[name].agent if name in nodes else name for name in allocation)
         return tuple(who), f"runs/{self.story.job}/{started.fields['epoch']}/logs"
+
+    def _begun(self, kinds: Mapping[str, str]) -> Event | None:
+        """Give the newest start of workers that an agent has taken on.
+
+        Args:
+            kinds: Of events that start workers, each with the kind of its order.
+        """
+        starts: list[Event] = []
+        for event in self.story.events:
+            if event.kind in kinds:
+                starts.append(event)
+            elif event.kind == "GangStopping" and starts:
+                order, said = kinds[starts[-1].kind], str(event.fields.get("detail", ""))
+                if said.startswith(tuple(f"{order}{end}" for end in _NEVER_BEGUN)):
+                    starts.pop()
+        open_ = {
+            one.data.get("epoch")
+            for one in self.reading.state.commands.values()
+            if one.subject == self.story.job and one.kind in kinds.values()
+        }
+        if starts and starts[-1].fields["epoch"] in open_:
+            starts.pop()  # nobody has answered it yet
+        return starts[-1] if starts else None
 
     @property
     def outputs(self) -> Kept | None:
