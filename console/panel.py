@@ -18,7 +18,7 @@ from explain.progress import ending, length_line, percent, share_done, speeds_of
 from explain.shares import counted
 from explain.spans import because, ended, longest, missed, missed_because
 from explain.story import Event, Given, Reclaim
-from explain.wording import Tone, Wording, done, joined
+from explain.wording import WORTH, Tone, Wording, done, joined, tells_worth
 from scheduler.core.state import Job, Lender
 from scheduler.core.transitions import HOLDING, TERMINAL, JobState
 from scheduler.policies.interface import Reason
@@ -175,6 +175,8 @@ def _because(answer: Answer, given: Given, wording: Wording) -> list[RenderableT
     parts += [_reclaim(one, wording) for one in answer.reclaims(reason)]
     if reason.figures:
         parts += [Text(), _figures(given, wording)]
+    if tells_worth(figure.name for figure in reason.figures):
+        parts += [Text(), Text(WORTH, "dim")]
     if answer.loss is not None:
         parts += [*_section("How it lost its GPUs"), *_loss(answer.loss, wording)]
     if reason.lost_to:

@@ -16,7 +16,9 @@ def why(
 ) -> Found:
     """Explain a job: what it waits for, or why it was started, moved, resized or preempted.
 
-    Every figure is the one that the decision used, with its age. Nothing is recomputed.
+    Every figure is the one that the decision used, with its age. Nothing is recomputed. Worth and
+    price, by which the policy tide decides, have no unit: they are only to be compared with each
+    other.
 
     Example: tidegate why job-0042 --log run.db
     """

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from explain.moments import day_clock, duration
-from explain.wording import Wording
+from explain.wording import WORTH, Wording, tells_worth
 
 #: Lines of the history that are shown, the newest.
 _LINES_MOST = 16
@@ -59,6 +59,8 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield from ("", "Why", f"  {told}")
         if because["lost_to"]:
             yield f"  who has what it wants: {', '.join(because['lost_to'])}"
+        if tells_worth(figure["name"] for figure in because["figures"]):
+            yield f"  {WORTH}"
     if document["asked"]:
         yield from ("", "What people asked for", *(f"  {one}" for one in document["asked"]))
     if document["output"] is not None:

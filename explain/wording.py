@@ -4,7 +4,7 @@ Nothing is computed, only said.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -94,6 +94,13 @@ _MOMENTS = (
 )
 #: By these rules, `due_s` is a moment, too.
 _AT_DUE = ("loan.reclaimed", "operator.recall", "policy.recall")
+#: Figures that are only to be compared with each other end so, and what they are.
+_PER_GPU = "_per_gpu"
+WORTH = (
+    "Worth and price have no unit, and are only to be compared with each other. What a GPU is "
+    "worth to a job is the job's weight times how much sooner a GPU ends it; the price is about "
+    "what a GPU is worth to the first job that gets none there."
+)
 #: One of which a template speaks as of several.
 _ONE_GPU = re.compile(r"(?<![\d.,])1( more)? GPUs\b")
 _PART = re.compile(r"\[([^\]]*)\]")
@@ -191,6 +198,11 @@ def _pays(reason: Reason) -> bool:
 
 def _fill(text: str, said: Mapping[str, str]) -> str:
     return _SLOT.sub(lambda slot: said.get(slot[1], "?"), text)
+
+
+def tells_worth(figures: Iterable[str]) -> bool:
+    """Say whether some of these figures, by name, are worths or prices."""
+    return any(name.endswith(_PER_GPU) for name in figures)
 
 
 def label(name: str) -> str:

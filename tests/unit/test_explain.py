@@ -14,8 +14,11 @@ from explain.documents import WhyDocument, why_document
 from explain.reading import WhichCell, read_bus, read_story
 from explain.rows import jobs_table
 from explain.story import End, Ends, Kept, Story
-from scheduler.policies.interface import Target
-from schemas.events import OutputsKept
+from explain.why_text import plain_why
+from explain.wording import WORTH
+from scheduler.core.stimuli import TimePassed
+from scheduler.policies.interface import Figure, Reason, Target
+from schemas.events import JobSubmitted, OutputsKept
 from schemas.journal import JournalEntry, decode_entry
 from schemas.topics import JOURNAL
 from tests.console.stories import START_S, Teller, job, node, sized, tell
@@ -203,3 +206,64 @@ def test_a_job_failed_by_what_its_last_gang_said_first() -> None:
     for entry in failing():
         ends.take(entry)
     assert ends.found == {"bad": End("cannot be run: exit code 3")}
+
+
+def ordered() -> Teller:
+    """A job with a program is told to start on all GPUs of its only node."""
+    told = Teller()
+    told.feed(node("n0", "training", "training"))
+    program = {"argv": ["train"]}
+    told.feed(JobSubmitted.model_validate({**job("ran").model_dump(), "program": program}))
+    told.decides(
+        sized("ran", "starts", "market.price", 0, 4),
+        targets={"ran": Target("training", (("n0", 4),))},
+    )
+    return told
+
+
+def where(told: Teller) -> str | None:
+    output = explained(reading_of(told), story_of(told, "ran")).output
+    return None if output is None else output.folder
+
+
+@pytest.mark.parametrize("end", ["refused", "expired"])
+def test_workers_that_never_began_have_no_logs(end: str) -> None:
+    told = ordered()
+    assert where(told) is None, "its agent has not answered yet"
+    if end == "refused":
+        told.acks("refused")
+    else:
+        told.now_s += 7200.0
+        told.feed(TimePassed())
+    (stopped,) = [one for one in story_of(told, "ran").events if one.kind == "GangStopping"]
+    assert stopped.fields["detail"].startswith("StartGang ")
+    assert where(told) is None
+
+
+def test_logs_are_those_of_the_newest_workers_that_began() -> None:
+    told = ordered()
+    told.up("ran")
+    first = where(told)
+    assert first is not None
+    told.fail_worker("ran")
+    told.stop_workers("ran", "failed", step=0)
+    told.acks()
+    told.now_s += 4000.0
+    told.decides(targets={"ran": Target("training", (("n0", 4),))})
+    assert told.state.jobs["ran"].epoch > 1
+    told.acks("refused")
+    assert where(told) == first
+
+
+def test_worth_and_price_are_said_to_have_no_unit() -> None:
+    told = ordered()
+    given = (Figure("worth_per_gpu", 0.4), Figure("price_per_gpu", 0.2))
+    told.feed(job("outbid"))
+    told.decides(Reason("outbid", "waits", "market.outbid", given, ("ran",)))
+    told.decides(Reason("ran", "keeps", "fifo.order"))
+    for name, says in (("outbid", True), ("ran", False)):
+        answer = Answer.of(reading_of(told), story_of(told, name))
+        assert answer is not None
+        document = orjson.loads(orjson.dumps(why_document(answer)))
+        for text in (plain_panel(answer, 400), plain_why(document, 400)):
+            assert (WORTH in text) is says
