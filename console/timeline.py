@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +15,10 @@ from console.columns import LEFT, RIGHT, Columns, fitted
 from console.forms import Found, looks
 from console.output import fail, out, say
 from console.source import Source
+from explain.documents import LineDocument
 from explain.metrics import Curves
 from explain.moments import duration
+from explain.phrases import SHORT
 from explain.spans import Stay
 
 _COLUMNS: Columns = {
@@ -26,8 +29,18 @@ _COLUMNS: Columns = {
     "from step": RIGHT,
     "for": LEFT,
     "nodes": {"overflow": "fold", "ratio": 1},
+    "how it ended": {"overflow": "fold", "max_width": 40},
 }
-_DROP = ("pool", "from step")
+_DROP = ("pool", "from step", "how it ended")
+#: Of a line of the history: that it ends a stay, that people asked for that, and where they did.
+_ENDS = (
+    "scaled", "re-placed", "preempted", "failed", "move given up", "held", "requeued", "migrated",
+    "completed", "cancelled", "failed for good",
+)  # fmt: skip
+_BY_PEOPLE = ("held", "requeued", "cancelled")
+_ASKED = (*_BY_PEOPLE, "asked to requeue", "asked to cancel")
+#: What a line says of a job that waits again; after it what its agent said.
+_AGAIN = "waits again, "
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +76,8 @@ def timeline(
 ) -> Found:
     """Show where a job ran and how large; with --plot, its loss over its moves, if it reports it.
 
-    Where its outputs are is told as well, once they are kept.
+    How and why each stay on some GPUs ended is told, as the journal has it; where its outputs are
+    as well, once they are kept.
 
     Example: tidegate timeline job-0042 --log run.db --plot moves.png
     """
@@ -81,10 +95,43 @@ def timeline(
         _draw(job, stays, name, drawn, now_s, plot)
         left_out = len(samples) - len(drawn)
         say(f"Drawn: {plot}." + (f" Left out: {left_out} losses, nan or inf." if left_out else ""))
-    kept = at.why(job, 80).document.outputs
-    document = {"job": job, "stays": stays, "curves": curves, "outputs": kept}
+    explained = at.why(job, 80).document
+    kept, ends = explained.outputs, ends_of(stays, explained.history)
+    rows = [{**asdict(stay), "ended": end} for stay, end in zip(stays, ends, strict=True)]
+    document = {"job": job, "stays": rows, "curves": curves, "outputs": kept}
     told = [] if kept is None else [Text(f"Its outputs: {kept}.")]
-    return Found(document, [_table(job, stays, now_s), *told])
+    return Found(document, [_table(job, stays, ends, now_s), *told])
+
+
+def ends_of(stays: Sequence[Stay], history: Sequence[LineDocument]) -> list[str]:
+    """Say of each stay how it ended and, where the journal has it, why; empty: it has not."""
+    ends = [stay.until_s for stay in stays]
+    begins = [stay.since_s for stay in stays[1:]]
+    return [_end(history, *one) for one in zip_longest(ends, begins)]
+
+
+def _end(history: Sequence[LineDocument], end_s: float | None, next_s: float | None) -> str:
+    if end_s is None:
+        return ""
+    asked, found = "", None
+    for line in history:
+        # A move is told as one, when it starts again; who asked, when that was asked for.
+        if line.at_s <= end_s and line.what in _ASKED and _AGAIN not in line.detail:
+            asked = line.detail or asked
+        if (line.at_s == end_s and line.what in _ENDS) or (
+            line.at_s == next_s and line.what == "migrated"
+        ):
+            found = line
+    if found is None:
+        return "scaled" if next_s == end_s else ""
+    detail = found.detail.partition(_AGAIN)[2].partition("; ")[2] if _AGAIN in found.detail else ""
+    if found.what == "failed for good":
+        detail = found.detail
+    elif found.what in _BY_PEOPLE:
+        detail = found.detail if found.what == "cancelled" and found.detail else asked
+    elif not detail and found.rule is not None:
+        detail = SHORT.get(found.rule, found.rule)
+    return f"{found.what}: {detail}" if detail else found.what
 
 
 def _chosen(job: str, curves: Curves, metric: str | None) -> str:
@@ -113,8 +160,8 @@ def samples_of(path: Path) -> list[Written]:
     return sorted(found, key=lambda sample: sample.at_s)
 
 
-def _table(job: str, stays: Sequence[Stay], now_s: float) -> Table:
-    rows = [
+def _table(job: str, stays: Sequence[Stay], ends: Sequence[str], now_s: float) -> Table:
+    rows: list[list[Text | str]] = [
         [
             duration(stay.since_s - stays[0].since_s),
             stay.how,
@@ -124,8 +171,9 @@ def _table(job: str, stays: Sequence[Stay], now_s: float) -> Table:
             duration((now_s if stay.until_s is None else stay.until_s) - stay.since_s)
             + ("" if stay.until_s else " so far"),
             ", ".join(stay.nodes),
+            Text(end, "dim"),
         ]
-        for stay in stays
+        for stay, end in zip(stays, ends, strict=True)
     ]
     return fitted(Text(job, "bold"), _COLUMNS, rows, _DROP, out())
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from schemas.events import JobCancelled
 from tests.console.conftest import Run
-from tests.console.stories import START_S
+from tests.console.stories import START_S, tell
 from tests.unit.test_explain import finished
 
 
@@ -21,6 +22,36 @@ def test_a_migrated_job_has_a_stay_in_each_pool(tidegate: Run, log: Path) -> Non
     text = tidegate("timeline", "mover", "--log", log).out
     assert "migrated" in text
     assert "so far" in text or stays[-1]["until_s"] is not None
+
+
+def test_each_stay_says_how_and_why_it_ended(tidegate: Run, log: Path) -> None:
+    def ends(job: str) -> list[str]:
+        return [stay["ended"] for stay in tidegate.tells("timeline", job, "--log", log)["stays"]]
+
+    assert ends("mover") == ["migrated: its node goes back", ""]
+    assert ends("grown") == ["scaled: gain of the next GPU", ""]
+    assert ends("victim") == ["preempted: its node goes back"]
+    assert ends("done") == ["completed"]
+    shown = " ".join(tidegate.does("timeline", "victim", "--log", log).out.split())
+    assert "preempted: its node goes back" in shown
+
+
+def test_a_stay_that_failed_or_was_cancelled_says_by_what_and_by_whom(
+    tidegate: Run, tmp_path: Path
+) -> None:
+    told, path = tell(), tmp_path / "ended.db"
+    told.fail_worker("mover", error="rank 0: exit code 3")
+    told.stop_workers("mover", "failed", step=150)
+    told.feed(JobCancelled(job="grown", reason="a better idea"))
+    told.off("grown", "cancelled", 500)
+    told.write(path)
+
+    def end(job: str) -> str:
+        stays = tidegate.tells("timeline", job, "--log", path)["stays"]
+        return str(stays[-1]["ended"])
+
+    assert end("mover") == "failed: rank 0: exit code 3"
+    assert end("grown") == "cancelled: by /agents/a: a better idea"
 
 
 def test_a_narrow_terminal_shows_whole_nodes(
