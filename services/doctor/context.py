@@ -11,7 +11,7 @@ from services.config import ConfigError, load
 from services.doctor.finding import CheckContext
 from services.install import account, environment
 from services.install.layout import CONFIG, Layout
-from services.install.status import ask, held
+from services.install.status import ask, ask_refused, held
 from services.install.systemd import Unit, find_unit
 
 
@@ -41,7 +41,10 @@ def load_context(file: Path | None, settings: Sequence[str], clock: Clock) -> Ch
     if context.state_file is None:
         return context
     runs, _ = held(context.state_file)
-    return replace(context, is_running=runs, readiness=ask(context.config) if runs else None)
+    if not runs:
+        return context
+    refused = ask_refused(context.config)
+    return replace(context, is_running=True, readiness=ask(context.config), refused=refused)
 
 
 def _check_kind(context: CheckContext) -> None:

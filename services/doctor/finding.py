@@ -1,7 +1,7 @@
 """What a check says: what was found, how bad it is, and what to do."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,6 +39,8 @@ class CheckContext:
     is_running: bool = False
     #: What that agent's readiness probe answers.
     readiness: dict[str, Any] | None = None
+    #: How many commands that agent has refused since its start, by why.
+    refused: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def state_file(self) -> Path | None:

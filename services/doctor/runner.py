@@ -11,6 +11,7 @@ from services.doctor import (
     configuration,
     disk,
     gpus,
+    obedience,
     owner,
     permissions,
     store,
@@ -33,6 +34,7 @@ CHECKS: Mapping[str, Check] = {
     "permissions": permissions.check,
     "cgroups": unit.check_cgroups,
     "service": unit.check,
+    "agent": obedience.check,
 }
 
 

@@ -27,6 +27,10 @@ _FLOCK = "hhxxxxqqixxxx"
 #: Where SQLite puts its locks; source: sqlite.org/fileformat2.html, "The Lock-Byte Page".
 _LOCKS_AT, _LOCKS = 0x40000000, 512
 #: Of the agent's metrics page.
+_REFUSED = re.compile(
+    r'^tidegate_commands_refused_total\{(?:[^}]*,)?reason="([a-z_]+)"[^}]*\} ([0-9.e+]+)$',
+    re.MULTILINE,
+)
 _LINK_UP = re.compile(r"^tidegate_link_up(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 
 
@@ -176,6 +180,12 @@ def ask_link(config: Config) -> bool | None:
     """Ask the agent whether its bus takes its messages; None if it does not answer."""
     found = _LINK_UP.search((_page(config, "/metrics") or b"").decode(errors="replace"))
     return None if found is None else float(found[1]) > 0
+
+
+def ask_refused(config: Config) -> dict[str, int]:
+    """Ask the agent how many commands it has refused, by why; empty if it does not answer."""
+    page = (_page(config, "/metrics") or b"").decode(errors="replace")
+    return {why: int(float(count)) for why, count in _REFUSED.findall(page)}
 
 
 def _page(config: Config, path: str) -> bytes | None:
