@@ -19,6 +19,7 @@ from explain.loan_history import PastLoan
 from explain.metrics import Curves
 from explain.moments import day_clock, is_simulated
 from explain.overview import Glance
+from explain.refusals import Refusal
 from explain.rows import JobRow, Jobs, Loans, Nodes
 from explain.spans import Stay
 from scheduler.core.transitions import TERMINAL, JobState
@@ -127,6 +128,9 @@ class GatewaySource:
             rows = [row.model_dump() for row in client.nodes()]
             frame = {"now_s": self._now.now_s, "origin_s": self._now.origin_s}
             return self._seen(_read(Nodes, {**frame, "nodes": rows}))
+
+    def refusals(self) -> Sequence[Refusal]:
+        return ()
 
     def loans(self) -> Seen[Loans]:
         with self._asking(then=True) as client:

@@ -28,8 +28,10 @@ from explain.reading import (
     read_curves,
     read_ends,
     read_measured,
+    read_refusals,
     read_story,
 )
+from explain.refusals import Refusal
 from explain.rows import (
     JobRow,
     Jobs,
@@ -150,6 +152,9 @@ class LogSource:
         heard = self._ask(lambda bus: read_measured(bus, [*self.reading.state.nodes]))
         used = {name: one.used for name, one in heard.items()}
         return self._seen(nodes_table(self.reading, found, used))
+
+    def refusals(self) -> Sequence[Refusal]:
+        return self._ask(lambda bus: read_refusals(bus, self.reading))
 
     def loans(self) -> Seen[Loans]:
         return self._seen(loans_table(self.reading))

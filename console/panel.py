@@ -173,12 +173,14 @@ def _because(answer: Answer, given: Given, wording: Wording) -> list[RenderableT
     said.append(f"  {reason.rule}, {when}", "dim")
     parts.append(said)
     parts += [_reclaim(one, wording) for one in answer.reclaims(reason)]
+    if answer.disobeyed and answer.loss is None:
+        parts.append(Text(f"▸ {answer.disobeyed}"))
     if reason.figures:
         parts += [Text(), _figures(given, wording)]
     if tells_worth(figure.name for figure in reason.figures):
         parts += [Text(), Text(WORTH, "dim")]
     if answer.loss is not None:
-        parts += [*_section("How it lost its GPUs"), *_loss(answer.loss, wording)]
+        parts += [*_section("How it lost its GPUs"), *_loss(answer, answer.loss, wording)]
     if reason.lost_to:
         parts += _section(_lost_title(reason))
         parts.append(_rivals(answer, given))
@@ -191,7 +193,7 @@ def _because(answer: Answer, given: Given, wording: Wording) -> list[RenderableT
     return parts
 
 
-def _loss(loss: Event, wording: Wording) -> list[RenderableType]:
+def _loss(answer: Answer, loss: Event, wording: Wording) -> list[RenderableType]:
     when = day_clock(loss.at_s, wording.origin_s)
     said = Text()
     if loss.reason is not None:
@@ -200,7 +202,9 @@ def _loss(loss: Event, wording: Wording) -> list[RenderableType]:
         said.append(f"  {loss.reason.rule}, {when}", "dim")
     else:
         said.append(f"{loss.fields['reason']}", "bold").append(f" at {when}.")
-    if loss.fields.get("detail"):
+    if answer.disobeyed:
+        said.append(f" {answer.disobeyed}")
+    elif loss.fields.get("detail"):
         said.append(f" {loss.fields['detail']}.")
     return [said, *(_reclaim(one, wording) for one in loss.reclaims)]
 

@@ -14,6 +14,7 @@ from explain.cell import CellRules
 from explain.loan_history import PastLoan
 from explain.metrics import Curves
 from explain.overview import Glance
+from explain.refusals import Refusal
 from explain.rows import JobRow, Jobs, Loans, Nodes
 from explain.spans import Stay
 from schemas.events import JobCancelled, JobSubmitted
@@ -160,6 +161,10 @@ class Source(Protocol):
 
     def nodes(self) -> Seen[Nodes]:
         """List nodes, by pool."""
+        ...
+
+    def refusals(self) -> Sequence[Refusal]:
+        """List commands that agents refused or left unanswered of late; a gateway names none."""
         ...
 
     def loans(self) -> Seen[Loans]:

@@ -16,6 +16,7 @@ from console.output import fail, out
 from console.source import Seen, Source
 from explain.cell import CellRules
 from explain.moments import day_clock, duration
+from explain.refusals import in_words
 from explain.rows import JobRow, LoanRow, LoanTotals, NodeRow, tenants
 from explain.shares import percent
 from explain.standing import accepted_of, pauses_of
@@ -196,15 +197,19 @@ def _slack(slack_s: float | None) -> Text:
 def nodes(at: Source) -> Found:
     """List nodes: pool, contact, loan, and who is on each GPU.
 
+    Below are the commands that agents refused, or have not answered, in the last hour. A gateway
+    does not tell those: name the log.
+
     Example: tidegate nodes --log run.db
     """
     seen = at.nodes()
+    drains, refused = _why_drained(at, seen.it.nodes), at.refusals()
     rows: list[list[Text | str]] = [
         [
             Text(node.node, "bold"),
             Text(node.pool),
             Text(node.agent),
-            _node_state(node, seen.it.origin_s),
+            _node_state(node, seen.it.origin_s, drains.get(node.node, "")),
             Text(node.loan_state or "–", "yellow"),
             bar(uses_of_node(node), 16),
             "–" if node.gpu_utilisation is None else percent(node.gpu_utilisation),
@@ -217,8 +222,25 @@ def nodes(at: Source) -> Found:
     accepted = at.rules().it.accepted
     shown: list[RenderableType] = [table, legend(NODE_USES)] if rows else [none]
     shown += [Text(said, "yellow") for said in accepted_of(accepted, seen.it.origin_s)]
-    document = {**asdict(seen.it), "accepted": accepted}
-    return Found(document, shown, seen.age)
+    shown += [Text(in_words(one, seen.it.origin_s), "red") for one in refused]
+    more = {"accepted": accepted, "drained_because": drains, "refusals": refused}
+    return Found({**asdict(seen.it), **more}, shown, seen.age)
+
+
+def _why_drained(at: Source, rows: Sequence[NodeRow]) -> dict[str, str]:
+    """Say by node why a drain was asked for; the state has only why its node was cordoned."""
+    known = {row.node: row.cordon.reason for row in rows if row.cordon and _is_one_request(row)}
+    asked = {row.node: row.drain.request for row in rows if row.drain and row.node not in known}
+    acts = at.acts().it if asked else ()
+    reasons = {act.request: act.reason for act in acts if act.result == "done"}
+    known |= {node: reasons.get(request, "") for node, request in asked.items()}
+    return {node: reason for node, reason in known.items() if reason}
+
+
+def _is_one_request(node: NodeRow) -> bool:
+    """Whether what drains a node also cordoned it."""
+    asked = None if node.drain is None else node.drain.request
+    return node.cordon is not None and node.cordon.request == asked
 
 
 def _tenants(node: NodeRow) -> Text:
@@ -229,21 +251,18 @@ def _tenants(node: NodeRow) -> Text:
     return text
 
 
-def _node_state(node: NodeRow, origin_s: float) -> Text:
-    """Say whether it is in contact, and what operators asked of it."""
+def _node_state(node: NodeRow, origin_s: float, drained: str) -> Text:
+    """Say whether it is in contact, and what operators asked of it; `drained`: why a drain was."""
     text = Text(node.state, "green" if node.state == "alive" else "red")
     drain, cordon = node.drain, node.cordon
     if drain is not None:
-        until = day_clock(drain.by_s, origin_s)
-        text.append(f", draining by {drain.by}, to be empty by {until}", "yellow")
-        # A cordon that was there before has a reason of its own, which is not the drain's.
-        cordon = None if cordon is None or cordon.request == drain.request else cordon
-    if cordon is not None:
-        text.append(f", cordoned by {cordon.by}", "yellow")
-        if drain is None and not any(node.holders):
-            text.append(", empty", "yellow")
-    if node.cordon is not None and node.cordon.reason:
-        text.append(f": {node.cordon.reason}", "yellow")
+        until, why = day_clock(drain.by_s, origin_s), f": {drained}" if drained else ""
+        text.append(f", draining by {drain.by}, to be empty by {until}{why}", "yellow")
+    # A cordon that was there before has a reason of its own, which is not the drain's.
+    if cordon is not None and not _is_one_request(node):
+        empty = ", empty" if drain is None and not any(node.holders) else ""
+        because = f": {cordon.reason}" if cordon.reason else ""
+        text.append(f", cordoned by {cordon.by}{empty}{because}", "yellow")
     if node.freeze is not None:
         text.append(f", frozen by {node.freeze.by}", "yellow")
     return text

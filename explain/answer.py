@@ -6,6 +6,7 @@ from typing import Any
 
 from explain.history import Line, history
 from explain.moments import day_clock, duration, is_demo, is_simulated
+from explain.refusals import Refusal, in_words
 from explain.standing import standing_of
 from explain.story import Event, Given, Kept, Reclaim, Story, outputs_of
 from scheduler.core.state import ClusterState, Job
@@ -127,6 +128,24 @@ class Answer:
             if line.event.kind in ("JobQueued", "GangStarting"):
                 return line.event if line.event.kind == "JobQueued" else None
         return None
+
+    @property
+    def disobeyed(self) -> str:
+        """Say who did not start or resize a job that has no GPUs since; empty if all obeyed."""
+        began = self.story.last("GangStarting", "GangScaling")
+        end = self.story.last("GangStopping")
+        if began is None or end is None or end.at_s < began.at_s or self.job is None:
+            return ""
+        said = str(end.fields.get("detail", ""))
+        order = next((f"{kind}Gang" for kind in ("Start", "Scale") if said.startswith(kind)), "")
+        if not order or not said.removeprefix(order).startswith(_NEVER_BEGUN):
+            return ""
+        nodes = self.reading.state.nodes
+        places = sorted(began.fields["allocation"])
+        who = dict.fromkeys(nodes[name].agent if name in nodes else name for name in places)
+        reason = said.partition(_NEVER_BEGUN[0])[2]
+        one = Refusal(", ".join(who), order, self.story.job, end.at_s, 0, reason)
+        return in_words(one, self.reading.origin_s)
 
     @property
     def asked(self) -> list[str]:

@@ -10,6 +10,14 @@ from bus.contract import Bus, Record, Unreadable
 from explain.answer import Reading
 from explain.measured import Heard, Measured
 from explain.metrics import WANTED, Curves, curves_of, samples_in
+from explain.refusals import (
+    RECENT_S,
+    WANTED as WANTED_OF_REFUSALS,
+    Refusal,
+    ended_badly,
+    refusals,
+    unanswered,
+)
 from explain.story import End, Ends, Story
 from scheduler.journal import recover
 from schemas.codec import decode_event
@@ -27,6 +35,8 @@ CELL = "default"
 #: nodes are still missing, so many: they measure once a minute, and owners report in between.
 _LOOKS = (1.25, 5.0)
 _MORE = 50
+#: Records of the journal in which refused commands are looked for.
+_RECENT = 20_000
 #: Records that are looked at before others have their turn.
 _TURN = 100
 
@@ -95,6 +105,24 @@ async def read_ends(bus: Bus, cell: str, jobs: Collection[str], end: int) -> dic
     return ends.found
 
 
+async def read_refusals(bus: Bus, reading: Reading) -> list[Refusal]:
+    """Read which commands agents refused or left unanswered in a cell's last hour.
+
+    Raises:
+        Unreadable: an entry that may tell of them cannot be read.
+    """
+    state = reading.state
+    begin = max(0, await bus.end(JOURNAL.name) - _RECENT)
+
+    async def holding(wanted: Collection[bytes]) -> list[JournalEntry]:
+        return [one async for one in entries(bus, reading.cell, wanted, state.number, begin)]
+
+    bad = await holding(WANTED_OF_REFUSALS) if state.number else []
+    ended = ended_badly(one for one in bad if one.at_s >= state.now_s - RECENT_S)
+    issued = await holding([f'"{name}"'.encode() for name in ended]) if ended else []
+    return [*refusals(ended, issued), *unanswered(state)]
+
+
 async def read_curves(bus: Bus, cell: str, job: str, end: int) -> Curves:
     """Read what a job reported of itself, before its cell's entry of number `end`.
 
@@ -141,14 +169,16 @@ async def measured_between(bus: Bus, begin: int, end: int) -> dict[str, Heard]:
 
 
 async def entries(
-    bus: Bus, cell: str, wanted: Collection[bytes], end: int
+    bus: Bus, cell: str, wanted: Collection[bytes], end: int, begin: int = 0
 ) -> AsyncIterator[JournalEntry]:
     """Read a cell's entries that hold one of these bytes, before that of number `end`.
+
+    Those of the first records of the journal, before the offset `begin`, are left out.
 
     Raises:
         Unreadable: one of them cannot be read.
     """
-    async for record in bus.read(JOURNAL.name):
+    async for record in bus.read(JOURNAL.name, begin):
         value = record.value
         if value is None or record.key != cell or not any(part in value for part in wanted):
             continue
