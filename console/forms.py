@@ -146,6 +146,9 @@ def _asking(verb: Callable[..., Wish], *, moves: bool) -> Callable[..., None]:
     ) -> None:
         with opened(asked, given, acts=True) as at:
             wish = verb(at, **given)
+            if wish.is_so:
+                _is_so(wish, json_path)
+                return
             if dry_run and wish.args is not None:
                 dry.show(wish, at.tries(wish, reason, preview), json_path)
                 return
@@ -164,6 +167,13 @@ def _asking(verb: Callable[..., Wish], *, moves: bool) -> Callable[..., None]:
     if moves:
         options.append(("preview", dry.PreviewHours, dry.PREVIEW_H))
     return _with_options(run, verb, (*options, *_ASKED, ("sign", Signed, None), _JSON))
+
+
+def _is_so(wish: Wish, json_path: str | None) -> None:
+    if json_path != "-":
+        out().print(wish.said, markup=False, soft_wrap=True)
+    if json_path is not None:
+        emit_json({**wish.about, "nothing_to_do": True}, json_path)
 
 
 def reads(verb: Callable[..., None]) -> Callable[..., None]:

@@ -100,7 +100,8 @@ def install(
     /var/lib/tidegate. Again, without options, it keeps the configuration, writes the unit anew and
     restarts the agent; workers run on meanwhile. docs/install.md tells all of it.
 
-    Exit codes: 0 done, 1 installed but the agent has a problem, 2 refused: nothing was changed.
+    Exit codes: 0 done, 1 installed but the agent has a problem, or only root may install, 2 refused
+    otherwise: nothing was changed.
 
     Example: tidegate edge-agent install --name edge-17 --broker mqtts://broker:8883
     --checkpoints s3://bucket/checkpoints --owner none --ca ca.pem --cert edge-17.pem
@@ -113,7 +114,7 @@ def install(
         from services.install.prepare import prepare
         from services.install.setup import carry_out, left_to_do, set_up
         from services.install.status import settled
-        from services.install.wanted import Request
+        from services.install.wanted import NotRoot, Request
     layout = Layout(root.absolute())
     request = Request(
         name,
@@ -134,7 +135,10 @@ def install(
         prepared = prepare(request, layout, SystemClock().now_s())
     setup = set_up(prepared, layout, user)
     if not dry_run:
-        carry_out(setup)
+        try:
+            carry_out(setup)
+        except NotRoot as error:
+            fail(f"{error}.", code=1)
     _show_changes(setup, dry_run=dry_run)
     for remark in prepared.remarks:
         out().print(Text(f"! {remark}", "yellow"))
@@ -218,7 +222,7 @@ def uninstall(
     While gangs run it refuses, unless forced: then they run on by themselves; with --purge they are
     told to save and leave. Checkpoints in a store elsewhere are never touched.
 
-    Exit codes: 0 done, 2 refused, or nothing is installed.
+    Exit codes: 0 done, or nothing is installed, 1 refused.
 
     Example: tidegate edge-agent uninstall
     """
@@ -226,11 +230,20 @@ def uninstall(
         from services.install.layout import Layout
         from services.install.removal import remove
         from services.install.status import look
+        from services.install.wanted import InstallError
     layout = Layout(root.absolute())
     found = look(None, layout)
     if not found.installed and not purge:
-        fail(f"No agent is installed: there is no {found.config_file}. Nothing was changed.")
-    done = remove(found, layout, purge=purge, force=force)
+        out().print(
+            f"No agent is installed: there is no {found.config_file}. Nothing was changed.",
+            markup=False,
+            soft_wrap=True,
+        )
+        return
+    try:
+        done = remove(found, layout, purge=purge, force=force)
+    except InstallError as error:
+        fail(f"{error}.", code=1)
     for gone in done.gone:
         out().print(Text.assemble(("removed ", "red"), gone))
     for left in done.left:

@@ -7,7 +7,7 @@ import typer
 from console.forms import asks, moves
 from console.operate import cancel
 from console.output import fail
-from console.source import Source, Wish, job_of
+from console.source import Source, Wish, already, job_of
 from explain.rows import JobRow
 from explain.shares import counted
 from scheduler.core.transitions import TERMINAL, JobState
@@ -31,7 +31,7 @@ def hold(at: Source, job: JobName) -> Wish:
     """
     known = _known(at, job)
     if known.hold is not None:
-        fail(f"{job} is held already, by {known.hold.by}.")
+        return already(f"{job} is held already, by {known.hold.by}.", {"job": job})
     waits = known.state == JobState.QUEUED
     what = "it is not started" if waits else "it saves its work, leaves its GPUs and waits"
     return _wish(HoldJob(job=job), job, f"held: {what} until `tidegate job release {job}`")
@@ -46,7 +46,8 @@ def release(at: Source, job: JobName) -> Wish:
     """
     known = _known(at, job)
     if known.hold is None and known.set_size is None:
-        fail(f"{job} is not held, and nobody set its size; there is nothing to do.")
+        said = f"{job} is not held, and nobody set its size; there is nothing to do."
+        return already(said, {"job": job})
     return _wish(ReleaseJob(job=job), job, "released: the policy decides on it again")
 
 
@@ -58,7 +59,7 @@ def requeue(at: Source, job: JobName) -> Wish:
     Example: tidegate job requeue job-0042 --log run.db
     """
     if _known(at, job).state == JobState.QUEUED and not _claims(at, job):
-        fail(f"{job} waits already; there is nothing to do.")
+        return already(f"{job} waits already; there is nothing to do.", {"job": job})
     said = "it saves its work, leaves its GPUs, and waits for its turn"
     return _wish(RequeueJob(job=job), job, said)
 
@@ -101,7 +102,8 @@ def scale(
     known = _known(at, job)
     if gpus == "auto":
         if known.set_size is None:
-            fail(f"The policy chooses the size of {job} already; there is nothing to do.")
+            said = f"The policy chooses the size of {job} already; there is nothing to do."
+            return already(said, {"job": job})
         return _wish(ScaleJob(job=job, gpus=None), job, "the policy chooses its size again")
     size = int(gpus)
     now = f"; it has {counted(known.gpus, 'GPU')} now" if known.gpus else ""
@@ -115,7 +117,7 @@ app.command()(cancel)
 def _known(at: Source, job: str) -> JobRow:
     known = job_of(at, job)
     if known.state in TERMINAL:
-        fail(f"{job} is {known.state} already; there is nothing to do.")
+        fail(f"{job} is {known.state}: nothing can be asked of it any more.", code=1)
     return known
 
 

@@ -11,7 +11,7 @@ from console.columns import LEFT, RIGHT, Columns, fitted
 from console.forms import Found, asks, looks, moves
 from console.node import TIME_FROM_NOW, from_now
 from console.output import fail, out
-from console.source import Source, Wish
+from console.source import Source, Wish, already
 from explain.loan_history import PastLoan
 from explain.moments import day_clock, duration
 from schemas.requests import FreezeLoans, RecallLoans, UnfreezeLoans, VerbData
@@ -118,7 +118,8 @@ def unfreeze(at: Source, lender: _Lender = None) -> Wish:
     frozen = at.rules().it.freezes
     if not frozen or (lender is not None and lender not in frozen):
         names = ", ".join(sorted(name or "every lender" for name in frozen)) or "nothing"
-        fail(f"{lender or 'every lender'}: there is nothing to lift; frozen is {names}.")
+        said = f"{lender or 'every lender'}: there is nothing to lift; frozen is {names}."
+        return already(said, {"lender": lender or ""})
     return _wish(UnfreezeLoans(lender=lender), lender, "may be borrowed again")
 
 

@@ -6,7 +6,7 @@ import typer
 
 from console.forms import asks, moves
 from console.output import fail
-from console.source import Source, Wish
+from console.source import Source, Wish, already
 from explain.moments import seconds_of
 from explain.rows import NodeRow
 from explain.shares import counted
@@ -42,7 +42,7 @@ def uncordon(at: Source, node: NodeName) -> Wish:
     Example: tidegate node uncordon train-3 --log run.db
     """
     if _known(at, node).cordon is None:
-        fail(f"{node} is not cordoned; there is nothing to do.")
+        return already(f"{node} is not cordoned; there is nothing to do.", {"node": node})
     return Wish(UncordonNode(node=node), f"{node}: uncordoned: it takes work again.",
                 {"node": node})  # fmt: skip
 
@@ -128,7 +128,10 @@ def refuse(
     Example: tidegate node refuse edge-9 --log run.db
     """
     if name not in at.rules().it.accepted:
-        fail(f"{name} was not accepted; `tidegate nodes` lists what was.")
+        said = f"{name} was not accepted; `tidegate nodes` lists what was."
+        if all(name not in (row.node, row.agent) for row in at.nodes().it.nodes):
+            fail(said)
+        return already(said, {"node": name})
     return Wish(RefuseNode(node=name), f"{name}: accepted no longer, from its next birth on.",
                 {"node": name})  # fmt: skip
 

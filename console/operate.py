@@ -7,7 +7,7 @@ import typer
 
 from console.forms import asks, moves
 from console.output import fail
-from console.source import Source, Wish, job_of
+from console.source import Source, Wish, already, job_of
 from console.submission import (
     checked,
     complete,
@@ -22,7 +22,7 @@ from console.submission import (
 )
 from explain.job_file import NO_MODEL
 from explain.moments import duration
-from scheduler.core.transitions import TERMINAL
+from scheduler.core.transitions import TERMINAL, JobState
 from schemas.events import JobCancelled, JobSubmitted
 from schemas.requests import LIFE_MAX_S, CancelJob, SubmitJob
 
@@ -196,8 +196,10 @@ def cancel(
     Example: tidegate cancel job-0042 --log run.db
     """
     known = job_of(at, job)
+    if known.state == JobState.CANCELLED:
+        return already(f"{job} is cancelled already; there is nothing to do.", {"job": job})
     if known.state in TERMINAL:
-        fail(f"{job} is {known.state} already; there is nothing to cancel.")
+        fail(f"{job} is {known.state}: it can be cancelled no more.", code=1)
     ran = duration(at.overview().it.now_s - known.submit_s)
     said = f"Asked to cancel {job} (submitted {ran} ago), in {at.name}."
     args, event = CancelJob(job=job), JobCancelled(job=job)

@@ -6,8 +6,7 @@ import typer
 
 from console.forms import asks
 from console.node import from_now
-from console.output import fail
-from console.source import Source, Wish
+from console.source import Source, Wish, already
 from schemas.requests import PauseCell, Paused, ResumeCell
 
 What = Annotated[Paused, typer.Argument(help="starts: no job starts or grows. loans: no new loan.")]
@@ -48,5 +47,5 @@ def resume(at: Source, what: What = "all") -> Wish:
     pauses = at.rules().it.pauses
     if not pauses or (what != "all" and what not in pauses):
         which = "Nothing is" if what == "all" else f"{what.capitalize()} are not"
-        fail(f"{which} paused; there is nothing to do.")
+        return already(f"{which} paused; there is nothing to do.", {"what": what})
     return Wish(ResumeCell(what=what), "Resumed.", {"what": what})

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from console.forms import Found, looks, moves
 from console.output import fail
-from console.source import Source, Wish
+from console.source import Source, Wish, already
 from explain.moments import day_clock
 from scheduler.policies.registry import make_policy
 from schemas.requests import ClearPolicy, SetPolicy
@@ -75,6 +75,7 @@ def clear(at: Source, recall: _Recall = False) -> Wish:
     """
     found = at.rules().it.policy
     if found.set_by is None:
-        fail("No policy was set; the one that the configuration names decides.")
+        said = "No policy was set; the one that the configuration names decides."
+        return already(said, {"policy": found.configured})
     then = found.configured
     return Wish(ClearPolicy(recall=recall), f"{then} decides again.", {"policy": then})

@@ -8,7 +8,7 @@ from rich.text import Text
 from console.columns import LEFT, REST, RIGHT, Columns, fitted
 from console.forms import Found, asks, looks
 from console.output import fail, out
-from console.source import Source, Wish
+from console.source import Source, Wish, already
 from explain.cell import QuotaRow, Quotas
 from explain.moments import day_clock
 from explain.shares import counted
@@ -103,7 +103,8 @@ def clear(at: Source, tenant: Tenant) -> Wish:
     Example: tidegate quota clear vision --log run.db
     """
     if all(row.tenant != tenant or row.set_by is None for row in at.rules().it.quotas):
-        fail(f"{tenant}: no quota was set; `tidegate quota` lists those that hold.")
+        said = f"{tenant}: no quota was set; `tidegate quota` lists those that hold."
+        return already(said, {"tenant": tenant})
     then = _configured(at, tenant) or "all there is"
     said = f"{tenant}: as configured again: {then}."
     return Wish(ClearQuota(tenant=tenant), said, {"tenant": tenant})

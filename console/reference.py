@@ -24,7 +24,11 @@ there. Every verb takes `--help` (`-h`) and prints what is here; `tidegate --ver
 release it is.
 
 Exit codes, of every verb that does not say otherwise: **0** good, **1** found a problem, **2** bad
-usage or input. What goes wrong is one sentence on standard error; with `TIDEGATE_DEBUG=1` it is a
+usage or input. So of a verb that asks for something: 0 if it is done, taken up later, or so
+already (`nothing_to_do` in JSON); 1 if the scheduler or a gateway refuses it, if the person who
+asks may not, or if it can no longer be done, as with a job that is over; 2 if a name is not known,
+an argument or option is wrong, or nobody can be asked: no such log, no gateway, not signed in. What
+goes wrong is one sentence on standard error; with `TIDEGATE_DEBUG=1` it is a
 traceback. `--json FILE` writes one JSON object for programs, `--json -` to standard output.
 
 | verb | what it does |

@@ -61,6 +61,7 @@ class Wish:
     key: str | None = None  #: Of what is asked with one key, one is done.
     own: bool = False  #: A job is for the tenant of who asks, where that is known.
     first: Callable[[], str] | None = None  #: Done before it is asked; it tells what it did.
+    is_so: bool = False  #: It is as wished already: nothing is asked for, and all is well.
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +198,11 @@ class Source(Protocol):
     def wire(self, job: str) -> Wire:
         """Open what a job's worker writes; end if nobody can send it."""
         ...
+
+
+def already(said: str, about: Mapping[str, str]) -> Wish:
+    """Wish for nothing, since it is as wished: it is said, and the command ends well."""
+    return Wish(None, said, about, is_so=True)
 
 
 def job_of(at: Source, name: str) -> JobRow:

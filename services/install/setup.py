@@ -25,7 +25,7 @@ from services.install.layout import (
 )
 from services.install.systemd import booted, find_unit, systemctl
 from services.install.texts import program_of, unit_text
-from services.install.wanted import OPEN, File, InstallError, Prepared
+from services.install.wanted import OPEN, File, InstallError, NotRoot, Prepared
 
 #: Of folders: of the configuration, and of the state.
 _OPEN_FOLDER, _CLOSED_FOLDER, _WAY_FOLDER = 0o755, 0o750, 0o711
@@ -145,7 +145,7 @@ def _check_machine() -> None:
         )
     if os.geteuid():
         me = program_of(Path(sys.executable))[0]
-        raise InstallError(
+        raise NotRoot(
             f"installing takes root: sudo {me} edge-agent install ... (--dry-run shows it without)"
         )
 

@@ -18,6 +18,10 @@ class InstallError(ValueError):
         self.lines = lines
 
 
+class NotRoot(InstallError):
+    """Only root may do that."""
+
+
 @dataclass(frozen=True, slots=True)
 class File:
     """A file to be installed."""

@@ -262,6 +262,18 @@ def test_without_systemd_it_says_how_to_run_it_by_hand(
     assert "edge-agent --config FILE" in said
 
 
+def test_who_may_not_install_is_told_so_by_another_code_than_who_asks_wrongly(
+    tidegate: Run, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(setups, "booted", lambda: True)
+    monkeypatch.setattr(setups, "_check_reach", lambda *_: None)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    own = site.folder / "own.toml"
+    own.write_text("[mqtt]\nurl = 'mqtt://b'\n[agent]\nname = 'edge-17'\nruns = 'simulated'\n")
+    ran = tidegate("edge-agent", "install", "--config", own)
+    assert (ran.code, "installing takes root" in ran.err) == (1, True), ran
+
+
 def test_what_the_user_may_not_enter_is_told_before_anything_is_done(
     tidegate: Run, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,10 +288,9 @@ def test_what_the_user_may_not_enter_is_told_before_anything_is_done(
 
 
 def test_status_and_uninstall_of_a_tree(tidegate: Run, site: Site) -> None:
-    for verb in ("status", "uninstall"):
-        ran = tidegate("edge-agent", verb, "--root", site.tree)
-        assert (ran.code, ran.out) == (2, "")
-        assert "No agent is installed" in ran.err
+    assert "No agent is installed" in tidegate.refuses("edge-agent", "status", "--root", site.tree)
+    none = tidegate.needs_nothing("edge-agent", "uninstall", "--root", site.tree)
+    assert none.startswith("No agent is installed: there is no ")
     tidegate(*site.words())
     ran = tidegate.does("edge-agent", "status", "--root", site.tree, "--json", "-")
     said = json.loads(ran.out)

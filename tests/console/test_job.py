@@ -197,15 +197,10 @@ def test_a_pause_for_a_time_ends_that_long_from_now(
     ("typed", "part"),
     [
         (("job", "hold", "nobody"), "nobody: no such job in this log"),
-        (("job", "release", "j0"), "j0 is not held, and nobody set its size"),
-        (("job", "requeue", "j1"), "j1 waits already"),
         (("job", "scale", "j0", "many"), "'many' is no number of GPUs"),
-        (("job", "scale", "j0", "auto"), "The policy chooses the size of j0 already"),
         (("job", "priority", "j0", "5000"), "less than or equal to 1000"),
         (("pause", "all", "--for", "soon"), "--for: "),
         (("pause", "everything"), "everything"),
-        (("resume",), "Nothing is paused"),
-        (("resume", "loans"), "Loans are not paused"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_it_is_asked(
@@ -213,6 +208,45 @@ def test_what_makes_no_sense_is_refused_before_it_is_asked(
 ) -> None:
     log = asked.log(tmp_path)
     assert part in tidegate.refuses(*typed, "--log", log)
+    assert said(log) == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "part"),
+    [
+        (("job", "release", "j0"), "j0 is not held, and nobody set its size"),
+        (("job", "requeue", "j1"), "j1 waits already"),
+        (("job", "scale", "j0", "auto"), "The policy chooses the size of j0 already"),
+        (("resume",), "Nothing is paused"),
+        (("resume", "loans"), "Loans are not paused"),
+        (("node", "uncordon", "n0"), "n0 is not cordoned"),
+        (("node", "refuse", "n0"), "n0 was not accepted"),
+        (("loans", "unfreeze"), "there is nothing to lift"),
+        (("quota", "clear", "acme"), "acme: no quota was set"),
+        (("policy", "clear"), "No policy was set"),
+    ],
+)
+def test_what_is_so_already_ends_well_and_asks_for_nothing(
+    tidegate: Run, asked: Asked, tmp_path: Path, typed: tuple[str, ...], part: str
+) -> None:
+    log = asked.log(tmp_path)
+    assert part in tidegate.needs_nothing(*typed, "--log", log)
+    assert part in tidegate.needs_nothing(*typed, "--dry-run", "--log", log)
+    assert tidegate.tells(*typed, "--log", log)["nothing_to_do"] is True
+    assert said(log) == []
+
+
+def test_a_job_is_held_once_and_cancelled_once(tidegate: Run, asked: Asked, tmp_path: Path) -> None:
+    asked.asks(HoldJob(job="j1"))
+    asked.asks(CancelJob(job="j0"))
+    asked.off("j0", "cancelled", 40)
+    log = asked.log(tmp_path)
+    assert "j1 is held already, by " in tidegate.needs_nothing("job", "hold", "j1", "--log", log)
+    for verb in (("cancel",), ("job", "cancel")):
+        told = tidegate.needs_nothing(*verb, "j0", "--log", log)
+        assert told == "j0 is cancelled already; there is nothing to do.\n"
+    ran = tidegate("job", "hold", "j0", "--log", log)
+    assert (ran.code, ran.err) == (1, "j0 is cancelled: nothing can be asked of it any more.\n")
     assert said(log) == []
 
 

@@ -158,16 +158,20 @@ def test_each_verb_that_asks_is_one_request_of_the_gateways_both_ways_in_the_sam
         assert (client.outcome("k1").result, client.outcome("k1").about) == ("pending", "mine")
     for wrong, said in (
         (("node", "cordon", "nowhere"), "nowhere: no such node"),
-        (("node", "uncordon", node), "is not cordoned"),
         (("job", "hold", "nobody"), "nobody: no such job"),
-        (("job", "release", waits), "is not held"),
-        (("resume",), "Nothing is paused"),
         (("loans", "recall", "nowhere"), "no such node or pool"),
-        (("loans", "unfreeze"), "nothing to lift"),
-        (("policy", "clear"), "No policy was set"),
     ):
         assert tidegate.refuses(*wrong) == tidegate.refuses(*wrong, "--log", log), wrong
         assert said in tidegate.refuses(*wrong)
+    for so, said in (
+        (("node", "uncordon", node), "is not cordoned"),
+        (("job", "release", waits), "is not held"),
+        (("resume",), "Nothing is paused"),
+        (("loans", "unfreeze"), "nothing to lift"),
+        (("policy", "clear"), "No policy was set"),
+    ):
+        assert tidegate.needs_nothing(*so) == tidegate.needs_nothing(*so, "--log", log), so
+        assert said in tidegate.needs_nothing(*so)
 
 
 @pytest.mark.usefixtures("here")
