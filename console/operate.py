@@ -11,7 +11,6 @@ from console.source import Source, Wish, already, job_of
 from console.submission import (
     checked,
     complete,
-    deadline_s_of,
     file_or_command,
     from_file,
     hints,
@@ -146,10 +145,8 @@ def submit(
     in_file = fields.pop("deadline", None)
     where = "--deadline" if deadline is not None else f"{file}: deadline"
     text = in_file if deadline is None else deadline
-    deadline_after_s = None if text is None else deadline_s_of(text, where)
-    if deadline_after_s is not None:
-        fields["deadline_s"] = 0.0
-    submission = checked(fields, has_file=file is not None)
+    until = None if text is None else (text, where)
+    submission, deadline_after_s = checked(fields, until, has_file=file is not None)
     about = {"job": submission.job}
     if key is not None and at.taken(key):
         noted = f"{key} was taken before, so nothing more is asked for."

@@ -3,7 +3,7 @@
 import hashlib
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,7 +16,7 @@ from explain import job_file
 from explain.rows import NodeRow
 from explain.shares import counted
 from schemas.events import JobSubmitted
-from schemas.parse import first_error
+from schemas.parse import Rejected, said_of
 
 #: What the name of a job's file ends in.
 ENDINGS = (".json", ".yaml", ".yml")
@@ -36,6 +36,8 @@ FLAGS = {
     "edge_allowed": "--no-edge",
     "program": "the command",
 }
+#: Of what is wrong, so much is said at once.
+_SAID_MOST = 20
 #: Which flag a field of the program comes from.
 PROGRAM_FLAGS = {
     "workdir": "--workdir",
@@ -173,7 +175,7 @@ def from_file(name: str) -> dict[str, Any]:
     except OSError as error:
         fail(f"{name}: {error.strerror or error}; name a JSON or YAML file, or - for JSON.")
     except job_file.WrongFile as error:
-        fail(f"{name}: {error}")
+        fail_all(f"{name}: {one}" for one in job_file.all_wrong(error))
     program = fields.get("program")
     if isinstance(program, dict) and "argv" not in program:
         fail(f"{name}: command: is missing; it is what the workers run.")
@@ -200,12 +202,11 @@ def rates_of(text: str) -> list[dict[str, float]]:
         fail(f"--rate: {error}")
 
 
-def deadline_s_of(text: str, where: str) -> float:
-    """Read in how many seconds from now it must be done."""
-    try:
-        return job_file.after_s(text, where)
-    except ValueError as error:
-        fail(f"{error}")
+def fail_all(sentences: Iterable[str]) -> NoReturn:
+    """Say all that is wrong, a line for each thing, and exit."""
+    found = list(dict.fromkeys(sentences))
+    more = len(found) - _SAID_MOST
+    fail("\n".join([*found[:_SAID_MOST], *([f"And {more} more like these."] if more > 0 else [])]))
 
 
 def complete(fields: dict[str, Any], key: str | None = None) -> None:
@@ -216,17 +217,38 @@ def complete(fields: dict[str, Any], key: str | None = None) -> None:
     job_file.complete(fields)
 
 
-def checked(fields: dict[str, Any], *, has_file: bool) -> JobSubmitted:
-    """Make the submission, or say which flag or field is wrong."""
+def checked(
+    fields: dict[str, Any], deadline: tuple[str, str] | None, *, has_file: bool
+) -> tuple[JobSubmitted, float | None]:
+    """Make the submission, or say which flags and fields are wrong: all of them.
+
+    Args:
+        fields: What was said, and what need not be.
+        deadline: In which time from now it must be done, as it was written, and what says so.
+        has_file: Whether a file is among what says it.
+
+    Returns:
+        The submission, whose deadline is the moment 0, and the time until it in seconds.
+    """
     if "rates" not in fields and fields.get("program") is None:
         fail(
             "Nothing says what runs: give a command after --, or a job's file; of a job that is "
             "only simulated, --rate says how fast it is."
         )
+    late = [] if deadline is None else job_file.no_time(*deadline)
+    if deadline is not None:
+        fields = {**fields, "deadline_s": 0.0}
     try:
-        return JobSubmitted.model_validate(fields)
+        submission = JobSubmitted.model_validate(fields)
     except ValidationError as error:
-        wrong = first_error(error)
-        flag = FLAGS.get(wrong.field.split("[")[0].split(".")[0])
-        where = f"{flag} ({wrong.field})" if flag and not has_file else wrong.field
-        fail(f"{where}: {wrong.reason}.")
+        found = [said_of(one) for one in error.errors(include_url=False)]
+        fail_all([*(_wrong(one, has_file=has_file) for one in found), *late])
+    if late:
+        fail_all(late)
+    return submission, None if deadline is None else job_file.after_s(*deadline)
+
+
+def _wrong(wrong: Rejected, *, has_file: bool) -> str:
+    flag = FLAGS.get(wrong.field.split("[")[0].split(".")[0])
+    where = f"{flag} ({wrong.field})" if flag and not has_file else wrong.field
+    return f"{where}: {wrong.reason}."

@@ -4,15 +4,15 @@
 `workdir`, `code`, `code_sha256` and `outputs` are parts of the program; `deadline` counts from now.
 """
 
+import contextlib
 import difflib
-import re
 import secrets
-from collections.abc import Hashable
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
+from explain.job_yaml import load
 from explain.moments import seconds_of
 from schemas.events import JobSubmitted
 from schemas.parse import Rejected, parse_object, repeated_key, said_of, shown
@@ -28,11 +28,6 @@ _TEXTS = {
     *("job", "tenant", "model", "command", "argv", "environment", "env", "secrets", "image"),
     *_AS_THEY_ARE,
 }
-#: From here on not every whole number is a float.
-_FLOATS_WHOLE = 2.0**53
-_NUMBERS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
-
-
 #: The most that a field of sizes takes.
 GPUS_MAX = 65_536
 #: The model of a job that was given none: it has no kin to learn its length from.
@@ -40,15 +35,20 @@ NO_MODEL = "unnamed"
 
 
 class WrongFile(ValueError):
-    """What is wrong with a job's file, as a sentence that may follow its name."""
+    """What is wrong with a job's file: sentences, each of which may follow its name."""
+
+    def __init__(self, *lines: str, fields: Mapping[str, Any] | None = None) -> None:
+        """Take what is wrong, and the fields of which nothing wrong is known so far."""
+        super().__init__(" ".join(lines))
+        self.lines, self.fields = lines, dict(fields or {})
 
 
 def read(value: bytes, *, is_yaml: bool) -> dict[str, Any]:
     """Give a file's fields under their full names; `deadline` stays as it is written.
 
     Raises:
-        WrongFile: It cannot be read, or says what no job has. What it leaves out, and whether its
-            values are good, is not looked at.
+        WrongFile: It cannot be read, or says what no job has: all of that at once. What it leaves
+            out, and whether its values are good, is not looked at.
     """
     return fields_of(_yaml(value) if is_yaml else _json(value))
 
@@ -66,9 +66,15 @@ def fields_of(raw: dict[str, Any]) -> dict[str, Any]:
         *sorted(raw.keys() - ours - set(_SHORT)),
         *(f"program.{key}" for key in sorted(inner - theirs)),
     ]
-    if unknown:
-        raise _unknown(unknown[0], [*ours, *_SHORT, *(f"program.{key}" for key in theirs)])
-    return _spelled_out(raw)
+    known = [*ours, *_SHORT, *(f"program.{key}" for key in theirs)]
+    wrong = [_unknown(field, known) for field in unknown]
+    good = {key: said for key, said in raw.items() if key in ours or key in _SHORT}
+    if isinstance(program, dict):
+        good["program"] = {key: said for key, said in program.items() if key in theirs}
+    fields = _spelled_out(good, wrong)
+    if wrong:
+        raise WrongFile(*wrong, fields=fields)
+    return fields
 
 
 def laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
@@ -101,19 +107,30 @@ def complete(fields: dict[str, Any]) -> None:
         fields.setdefault("gpus_max", rates[-1].get("gpus"))
 
 
-def check_values(fields: dict[str, Any]) -> None:
-    """Look at values alone: what is missing, or does not go together, may be said elsewhere.
-
-    Raises:
-        WrongFile: A value is none that its field can have.
-    """
+def wrong_values(fields: dict[str, Any]) -> list[str]:
+    """Say which values are none that their fields can have, each in a sentence."""
     try:
         JobSubmitted.model_validate(fields)
     except ValidationError as error:
-        for detail in error.errors(include_url=False):
-            if detail["loc"] and detail["type"] != "missing":
-                wrong = said_of(detail)
-                raise WrongFile(f"{wrong.field}: {wrong.reason}.") from None
+        found = error.errors(include_url=False)
+        wrong = [said_of(one) for one in found if one["loc"] and one["type"] != "missing"]
+        return [f"{one.field}: {one.reason}." for one in wrong]
+    return []
+
+
+def all_wrong(error: WrongFile) -> list[str]:
+    """Say what is wrong with a file, and with the values of the fields that could be read."""
+    return [*error.lines, *wrong_values(error.fields), *no_time(error.fields.get("deadline"))]
+
+
+def no_time(text: str | None, where: str = "deadline") -> list[str]:
+    """Say what is wrong with a length of time, as `where` says it, if there is one and it is."""
+    try:
+        if text is not None:
+            after_s(text, where)
+    except ValueError as error:
+        return [f"{error}"]
+    return []
 
 
 def after_s(text: str, where: str) -> float:
@@ -184,119 +201,62 @@ def _json(value: bytes) -> dict[str, Any]:
     return raw
 
 
-class _Plain(yaml.SafeLoader):
-    """Takes no alias and no tag, and each key once: YAML itself would take the last."""
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-        if isinstance(event, yaml.AliasEvent) or event.tag is not None:
-            # A few aliases of aliases are a file of any size.
-            raise yaml.composer.ComposerError(
-                None, None, "*aliases and !tags are not taken; write it out", event.start_mark
-            )
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        for key, value in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in _TEXTS:
-                _as_written(value)
-        found = super().construct_mapping(node, deep)
-        if len(found) != len(node.value):
-            seen: set[object] = set()
-            for key, _ in node.value:
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"{key.value!r} is said twice", key.start_mark
-                    )
-                seen.add(key.value)
-        return found
-
-    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
-        found = super().construct_yaml_int(node)
-        if found.bit_length() > 64:
-            raise yaml.constructor.ConstructorError(
-                None, None, "this number is too large", node.start_mark
-            )
-        return found
-
-    def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
-        """Give 1e6 as a whole number, since a number of steps has to be one; a float takes it."""
-        found = super().construct_yaml_float(node)
-        exponent = "e" in node.value.lower()
-        return int(found) if exponent and found % 1 == 0 and abs(found) < _FLOATS_WHOLE else found
-
-
-def _as_written(node: yaml.Node) -> None:
-    """Make texts of the numbers in a node: 0123 is 83 to YAML, 12:30 is 750, and 3.10 is 3.1."""
-    if node.tag in _NUMBERS:
-        node.tag = "tag:yaml.org,2002:str"
-    elif isinstance(node, yaml.SequenceNode):
-        for child in node.value:
-            _as_written(child)
-    elif isinstance(node, yaml.MappingNode):
-        for _, child in node.value:
-            _as_written(child)
-
-
-_Plain.add_constructor("tag:yaml.org,2002:int", _Plain.construct_yaml_int)
-_Plain.add_constructor("tag:yaml.org,2002:float", _Plain.construct_yaml_float)
-# As YAML 1.2 and JSON have it. To YAML 1.1 a number with an exponent needs a point and a sign.
-_Plain.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+\Z"),
-    list("-+.0123456789"),
-)
-
-
 def _yaml(value: bytes) -> dict[str, Any]:
     if len(value) > MAX_MESSAGE_BYTES:
         raise WrongFile(f"is {len(value)} bytes long, the limit is {MAX_MESSAGE_BYTES}.")
     try:
-        raw = yaml.load(value, _Plain)  # noqa: S506 - a SafeLoader that refuses more
-    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
-        why = getattr(error, "problem", None) or str(error)
-        raise WrongFile(f"{where}{' '.join(why.split())}.") from None
+        raw = load(value, _TEXTS)
+    except ValueError as error:
+        raise WrongFile(f"{error}.") from None
     if not isinstance(raw, dict) or not all(isinstance(key, str) for key in raw):
         raise WrongFile("holds no fields of a job, such as `command: [python3, train.py]`.")
     return raw
 
 
-def _unknown(field: str, known: list[str]) -> WrongFile:
+def _unknown(field: str, known: list[str]) -> str:
     # What is said on the wrong level is near, too.
     last = {one.rpartition(".")[2]: one for one in reversed(known)}
     near = difflib.get_close_matches(field.rpartition(".")[2], last, n=1)
     meant = f"did you mean {last[near[0]]}? " if near else ""
-    return WrongFile(f"{field[:64]!r} is no field of a job; {meant}docs/jobs.md has a whole file.")
+    return f"{field[:64]!r} is no field of a job; {meant}docs/jobs.md has a whole file."
 
 
-def _spelled_out(raw: dict[str, Any]) -> dict[str, Any]:
+@contextlib.contextmanager
+def _noted(wrong: list[str], field: str = "") -> Iterator[None]:
+    """Note what is wrong, of a field that the error does not name, and go on after it."""
+    try:
+        yield
+    except WrongFile as error:
+        wrong += error.lines
+    except ValueError as error:
+        wrong.append(f"{field}: {error}")
+
+
+def _spelled_out(raw: dict[str, Any], wrong: list[str]) -> dict[str, Any]:
     fields = {key: said for key, said in raw.items() if key not in _SHORT}
     if "sizes" in raw:
-        _once(raw, "sizes", "gpus_min", "gpus_max")
-        said = raw["sizes"]
-        try:
+        with _noted(wrong, "sizes"):
+            _once(raw, "sizes", "gpus_min", "gpus_max")
+            said = raw["sizes"]
             sizes = sizes_of(said if isinstance(said, str) else shown(said))
-        except ValueError as error:
-            raise WrongFile(f"sizes: {error}") from None
-        fields["gpus_min"], fields["gpus_max"] = sizes
+            fields["gpus_min"], fields["gpus_max"] = sizes
     if isinstance(raw.get("rates"), str):
-        try:
-            fields["rates"] = rates_of(raw["rates"])
-        except ValueError as error:
-            raise WrongFile(f"rates: {error}") from None
+        text = fields.pop("rates")
+        with _noted(wrong, "rates"):
+            fields["rates"] = rates_of(text)
     if "deadline" in raw:
-        _once(raw, "deadline", "deadline_s")
-        fields["deadline"] = _text("deadline", raw["deadline"])
-    program = _program(raw)
+        with _noted(wrong):
+            _once(raw, "deadline", "deadline_s")
+            fields["deadline"] = _text("deadline", raw["deadline"])
+    program = _program(raw, wrong)
     if program:
-        said = raw.get("program", {})
-        if not isinstance(said, dict):
-            raise WrongFile("program: must have fields, such as argv.")
-        if twice := sorted(program.keys() & said.keys()):
-            raise WrongFile(f"program.{twice[0]}: is said twice; leave out one of the two.")
-        fields["program"] = {**said, **program}
+        said = fields.pop("program", {})
+        with _noted(wrong):
+            if not isinstance(said, dict):
+                raise WrongFile("program: must have fields, such as argv.")
+            if twice := sorted(program.keys() & said.keys()):
+                raise WrongFile(f"program.{twice[0]}: is said twice; leave out one of the two.")
+            fields["program"] = {**said, **program}
     return fields
 
 
@@ -306,32 +266,41 @@ def _once(raw: dict[str, Any], short: str, *full: str) -> None:
             raise WrongFile(f"{other}: is said by {short}, too; leave out one of the two.")
 
 
-def _program(raw: dict[str, Any]) -> dict[str, Any]:
+def _program(raw: dict[str, Any], wrong: list[str]) -> dict[str, Any]:
     program: dict[str, Any] = {}
     if "command" in raw:
         command = raw["command"]
         if isinstance(command, str):
             command = ["sh", "-c", command]
-        if not isinstance(command, list) or not command:
-            raise WrongFile("command: must be a list of words, or one line for the shell.")
-        program["argv"] = [_text(f"command[{n}]", word) for n, word in enumerate(command)]
+        with _noted(wrong):
+            if not isinstance(command, list) or not command:
+                raise WrongFile("command: must be a list of words, or one line for the shell.")
+            program["argv"] = []
+            for n, word in enumerate(command):
+                program["argv"].append("?")  # what is wrong is said once
+                with _noted(wrong):
+                    program["argv"][n] = _text(f"command[{n}]", word)
     program |= {field: raw[field] for field in _AS_THEY_ARE if field in raw}
     if "environment" in raw:
-        said = raw["environment"]
-        if not isinstance(said, dict):
-            raise WrongFile("environment: must have variables, such as `LEVEL: debug`.")
-        env, secrets = {}, {}
-        for variable, value in said.items():
-            where = f"environment.{variable}"
+        with _noted(wrong):
+            program |= _environment(raw["environment"], wrong)
+    return program
+
+
+def _environment(said: object, wrong: list[str]) -> dict[str, Any]:
+    if not isinstance(said, dict):
+        raise WrongFile("environment: must have variables, such as `LEVEL: debug`.")
+    env, secrets = {}, {}
+    for variable, value in said.items():
+        where = f"environment.{variable}"
+        with _noted(wrong):
             if isinstance(value, dict):
                 if list(value) != ["secret"] or not isinstance(value["secret"], str):
                     raise WrongFile(f"{where}: must be a text, or {{secret: NAME}}.")
                 secrets[str(variable)] = value["secret"]
             else:
                 env[str(variable)] = _text(where, value)
-        program |= {"env": env} if env else {}
-        program |= {"secrets": secrets} if secrets else {}
-    return program
+    return {**({"env": env} if env else {}), **({"secrets": secrets} if secrets else {})}
 
 
 def _text(where: str, value: object) -> str:

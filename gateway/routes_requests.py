@@ -137,6 +137,8 @@ def _read_file(text: bytes, form: dict[str, Any] | None, *, is_yaml: bool) -> Re
     try:
         if form is None or text.strip():
             fields = _good(files.read(text, is_yaml=is_yaml))
+    except files.WrongFile as error:
+        raise Problem(422, " ".join(files.all_wrong(error)), parameter="text") from None
     except ValueError as error:
         raise Problem(422, f"{error}", parameter="text") from None
     try:
@@ -162,9 +164,9 @@ def _read_file(text: bytes, form: dict[str, Any] | None, *, is_yaml: bool) -> Re
 
 def _good(fields: dict[str, Any]) -> dict[str, Any]:
     """Give fields whose values are good, each for itself."""
-    if "deadline" in fields:
-        files.after_s(fields["deadline"], "deadline")
-    files.check_values({name: said for name, said in fields.items() if name != "deadline"})
+    values = {name: said for name, said in fields.items() if name != "deadline"}
+    if wrong := [*files.wrong_values(values), *files.no_time(fields.get("deadline"))]:
+        raise files.WrongFile(*wrong)
     return fields
 
 

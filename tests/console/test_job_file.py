@@ -42,6 +42,43 @@ def test_a_file_says_all_that_a_job_is(tidegate: Run, log: Path, tmp_path: Path)
     assert job.program.workdir == "/opt/work"
 
 
+SEVERAL = """
+comand: [true]
+program: {image: x, gpu: 3}
+sizes: 4-8
+deadline: soon
+priority: high
+environment: {DAY: 2026-01-01, LEVEL: debug}
+total_steps: -5
+"""
+
+
+def test_all_that_is_wrong_with_a_file_is_said_at_once(
+    tidegate: Run, log: Path, tmp_path: Path
+) -> None:
+    file = written(tmp_path, SEVERAL)
+    lines = tidegate.refuses("submit", file, "--log", log).splitlines()
+    assert all(line.startswith(f"{file}: ") for line in lines)
+    fields = [re.split(r"[: ]", line.removeprefix(f"{file}: "))[0] for line in lines]
+    assert fields == [
+        "'comand'", "'program.gpu'", "sizes", "environment.DAY", "total_steps", "priority",
+        "deadline",
+    ]  # fmt: skip
+
+
+def test_all_values_that_no_field_can_have_are_said_at_once(
+    tidegate: Run, log: Path, tmp_path: Path
+) -> None:
+    file = written(tmp_path, "command: [a]\npriority: high\ntotal_steps: -5\ndeadline: soon\n")
+    lines = tidegate.refuses("submit", file, "--log", log).splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["total_steps", "priority", str(file)]
+    flags = ("--steps", "-5", "--priority", "5000", "--rate", "1=1", "--deadline", "soon")
+    said = tidegate.refuses("submit", *flags, "--log", log)
+    assert [line.partition(" ")[0] for line in said.splitlines()] == [
+        "--steps", "--priority", "--deadline:",
+    ]  # fmt: skip
+
+
 def test_the_file_of_the_page_is_taken_and_flags_go_before_it(
     tidegate: Run, log: Path, tmp_path: Path
 ) -> None:

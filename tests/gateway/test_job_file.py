@@ -9,6 +9,7 @@ from gateway.body import BODY_MAX_BYTES
 from gateway.routes_requests import YAML_MAX_BYTES
 from gateway.subjects import Role
 from tests.console.conftest import Run
+from tests.console.test_job_file import SEVERAL
 from tests.gateway.conftest import Served, Serving
 from tests.gateway.test_access import problem
 from tests.gateway.working import working
@@ -72,6 +73,16 @@ async def test_what_is_wrong_is_said_in_the_words_of_the_command_line(
         detail = (await read(served, text, 422))["detail"]
     said = tidegate.refuses("submit", file, "--log", log)
     assert said.removeprefix(f"{file}: ") == f"{detail}\n"
+
+
+async def test_all_that_is_wrong_is_said_at_once(tmp_path: Path, serving: Serving) -> None:
+    async with working(tmp_path) as (_, log), serving(log) as served:
+        detail = str((await read(served, SEVERAL, 422))["detail"])
+        for field in ("'comand'", "'program.gpu'", "sizes: ", "total_steps: ", "deadline: "):
+            assert field in detail
+        detail = str((await read(served, "priority: high\ndeadline: soon", 422))["detail"])
+        assert detail.startswith("priority: ")
+        assert " deadline: 'soon' is no length of time" in detail
 
 
 async def test_a_form_counts_before_the_file_and_makes_it_a_whole_job(
