@@ -18,6 +18,7 @@ from explain.progress import ending, length_line, percent, share_done, speeds_of
 from explain.shares import counted
 from explain.spans import because, ended, longest, missed, missed_because
 from explain.story import Event, Given, Reclaim
+from explain.wait_end import WaitEnd, end_of, wait_end
 from explain.wording import WORTH, Tone, Wording, done, joined, tells_worth
 from scheduler.core.state import Job, Lender
 from scheduler.core.transitions import HOLDING, TERMINAL, JobState
@@ -187,6 +188,8 @@ def _because(answer: Answer, given: Given, wording: Wording) -> list[RenderableT
     if reason.needs:
         parts += _section("What would have to change")
         parts += [Text(f"▸ {_capital(wording.need(need))}") for need in reason.needs]
+        if (end := _wait_end(answer, reason)) is not None:
+            parts.append(Text(f"▸ {end.words(day_clock(end.at_s, wording.origin_s))}"))
     earlier = _earlier(answer, given, wording)
     if earlier is not None:
         parts += [*_section("Decided before"), earlier]
@@ -244,6 +247,12 @@ def _rivals(answer: Answer, given: Given) -> Table:
     return table
 
 
+def _wait_end(answer: Answer, reason: Reason) -> WaitEnd | None:
+    if answer.job is None or reason.verb != "waits":
+        return None
+    return wait_end(answer.job, reason, answer.reading.state.jobs, answer.now_s)
+
+
 def _rival(rival: Job | Lender | None, answer: Answer) -> str:
     if rival is None:
         return "no longer known"
@@ -254,6 +263,12 @@ def _rival(rival: Job | Lender | None, answer: Answer) -> str:
     if rival.size:
         gpus = counted(rival.size, "GPU")
         parts.append(f"{gpus} of {rival.pool} (smallest size {rival.gpus_min})")
+    end_s = end_of(rival, answer.now_s)
+    if end_s is not None:
+        guess = " by a guess of its length" if rival.total_steps is None else ""
+        parts.append(
+            f"ends about {day_clock(end_s, answer.reading.origin_s)} as it runs now{guess}"
+        )
     if rival.priority:
         parts.append(f"priority {rival.priority}")
     if rival.deadline_s is not None:
