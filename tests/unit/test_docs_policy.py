@@ -1,7 +1,10 @@
 """The page on writing a policy: its code runs, says what it prints, and keeps every promise."""
 
+import ast
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +15,7 @@ from console import policies
 from console.main import main
 from scheduler.policies import interface
 from scheduler.policies.interface import Snapshot
-from scheduler.policies.registry import POLICIES, make_policy
+from scheduler.policies.registry import GIVE_BACK, KEEP_QUOTAS, POLICIES, make_policy
 from tests.property.test_policies import random_snapshot, snapshots
 from tests.snapshots import faults
 
@@ -31,9 +34,12 @@ def names() -> dict[str, Any]:
 
 
 def test_the_page_prints_what_it_says(
-    names: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    names: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exec(compile(TRIAL, "writing-a-policy.md", "exec"), dict(names))
+    # As if the reader had the file; the trial has nothing else but what it imports.
+    module = SimpleNamespace(Modest=names["Modest"])
+    monkeypatch.setitem(sys.modules, "scheduler.policies.modest", module)
+    exec(compile(TRIAL, "writing-a-policy.md", "exec"), {})
     assert capsys.readouterr().out == OUTPUT
 
 
@@ -61,10 +67,21 @@ def test_the_example_is_listed_once_it_is_registered(
 
 
 def test_the_files_that_the_page_names_are_there() -> None:
-    paths = set(re.findall(r"`((?:scheduler|console|tests)/[a-z_/]+\.py)`", PAGE))
-    assert {path for path in paths if not (ROOT / path).is_file()} == {
-        "scheduler/policies/modest.py"
-    }
+    paths = set(re.findall(r"`((?:scheduler|console|explain|tests)/[a-z_/]+\.py)`", PAGE))
+    assert len(paths) > 5
+    # Whoever follows the page has the example, too.
+    example = {"scheduler/policies/modest.py"}
+    assert {path for path in paths if not (ROOT / path).is_file()} <= example
+    assert "_FIGURES: " in (ROOT / "explain/wording.py").read_text("utf-8")
+    assert {"tide"} <= {*GIVE_BACK} & {*KEEP_QUOTAS}
+
+
+def test_the_example_has_what_make_check_asks_for() -> None:
+    tree = ast.parse(CODE)
+    assert ast.get_docstring(tree)
+    imports = [one.module for one in tree.body if isinstance(one, ast.ImportFrom)]
+    ours = [module for module in imports if module and module.startswith("scheduler")]
+    assert ours == sorted(ours)
 
 
 def test_every_part_and_column_that_the_page_names_is_there() -> None:
