@@ -13,8 +13,8 @@ from scheduler.core.state import Job
 from scheduler.core.transitions import JobState
 from scheduler.policies.interface import Reason
 
-#: Needs of GPUs that are there as soon as enough of who has them has ended. Not `gpus`, of a market:
-#: what becomes free there goes to whom it is worth most.
+#: Needs of GPUs that are there as soon as enough of who has them has ended. Not `gpus`, which is of
+#: a market: what becomes free there goes to whom it is worth most.
 _OF_GPUS = ("gpus_above_base", "free_gpus", "quota_gpus")
 
 

@@ -15,15 +15,13 @@ from scheduler.core.turn import reason_to_dict
 from scheduler.policies.interface import Figure, Need, Reason
 from scheduler.policies.parts.gang import Outcome
 from scheduler.policies.parts.victims import RULES
+from scheduler.policies.registry import POLICIES
 from schemas.requests import VERB_NAMES
 
 SCHEDULER = Path(__file__).resolve().parents[2] / "scheduler"
+#: Those of the core and of what policies share, and one for each policy.
 FAMILIES = "|".join(
-    [
-        "claims|gang|market|plan|sizes|fifo|edgeflow|elastic|loans?|victims|node|sjf",
-        "srtf|edf|drf|capacity|tiresias|gittins|optimus|afs|pollux|deepboot|elasticflow|themis",
-        "gandiva|gavel|sia|operator|policy|quota",
-    ]
+    ["claims|gang|market|plan|sizes|elastic|loans?|victims|node|operator|policy|quota", *POLICIES]
 )
 RULE = re.compile(rf"({FAMILIES})\.[a-z_0-9]+")
 VOICE = Wording(1_767_571_200.0)
