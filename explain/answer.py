@@ -212,7 +212,7 @@ class Answer:
             for one in self.reading.state.commands.values()
             if one.subject == self.story.job and one.kind in kinds.values()
         }
-        if starts and starts[-1].fields["epoch"] in open_:
+        if starts and starts[-1].fields.get("epoch") in open_:
             starts.pop()  # nobody has answered it yet
         return starts[-1] if starts else None
 
