@@ -79,8 +79,9 @@ def test_nodes_say_that_one_is_draining_and_that_it_is_empty(
     head = next(line for line in lines if line.startswith("node "))
     column = slice(head.index("state"), head.index("loan"))
     states = " ".join(" ".join(line[column] for line in lines[lines.index(head) + 1 :]).split())
-    assert "alive, draining by ann, to be empty by d0 06:11, cordoned by ann: test alive" in states
-    assert "alive, draining by ann, to be empty by d0 06:11: psu alive" in states
+    until = "alive, draining by ann, to be empty by d0 06:11: psu"
+    assert f"{until}, cordoned by ann: test alive" in states
+    assert f"{until} alive" in states
     assert "alive, cordoned by ann, empty: psu" in states
 
 

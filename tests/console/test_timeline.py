@@ -41,7 +41,7 @@ def test_a_stay_that_failed_or_was_cancelled_says_by_what_and_by_whom(
 ) -> None:
     told, path = tell(), tmp_path / "ended.db"
     told.fail_worker("mover", error="rank 0: exit code 3")
-    told.stop_workers("mover", "failed", step=150)
+    told.stop_workers("mover", step=150)
     told.feed(JobCancelled(job="grown", reason="a better idea"))
     told.off("grown", "cancelled", 500)
     told.write(path)

@@ -246,7 +246,7 @@ def test_logs_are_those_of_the_newest_workers_that_began() -> None:
     first = where(told)
     assert first is not None
     told.fail_worker("ran")
-    told.stop_workers("ran", "failed", step=0)
+    told.stop_workers("ran", step=0)
     told.acks()
     told.now_s += 4000.0
     told.decides(targets={"ran": Target("training", (("n0", 4),))})
