@@ -47,7 +47,7 @@ class Turn:
 class Memory:
     """All that the core remembers."""
 
-    def __init__(self, specs: Sequence[NodeSpec]) -> None:
+    def __init__(self, specs: Sequence[NodeSpec], cell: str) -> None:
         if not specs:
             raise ValueError("nodes: an agent needs at least one node")
         self.specs = {spec.node: spec for spec in sorted(specs, key=lambda spec: spec.node)}
@@ -60,8 +60,10 @@ class Memory:
         #: By command id, oldest first.
         self.inbox: dict[str, InboxEntry] = {}
         self.lease_until_s: float | None = None
-        #: The highest leader epoch seen; never forgotten, or a former leader could come back.
-        self.leader_epoch = -1
+        self._cell = cell
+        #: By cell: the highest leader epoch seen; never forgotten, or a former leader could come
+        #: back. Cells that the agent was of before stay: it may be moved back.
+        self._leaders: dict[str, int] = {}
         #: When it was started again after it had left for good; 0: it never left.
         self.back_s = 0.0
         self.holder: dict[str, list[str | None]] = {
@@ -101,11 +103,16 @@ class Memory:
         """The highest epoch seen of a job, -1 if none."""
         return self.epochs.get(job, (-1, 0.0))[0]
 
+    @property
+    def leader_epoch(self) -> int:
+        """The highest leader epoch seen of the cell, -1 if none."""
+        return self._leaders.get(self._cell, -1)
+
     def record_leader(self, epoch: int) -> None:
         """Remember the highest leader epoch."""
         if epoch > self.leader_epoch:
-            self.leader_epoch = epoch
-            self.touch("leader")
+            self._leaders[self._cell] = epoch
+            self.touch(f"leader/{self._cell}")
 
     def mark_departed(self) -> None:
         """Record that the agent left for good."""
@@ -168,8 +175,8 @@ class Memory:
         """Everything, by row key."""
         return {
             "lease": self.lease_until_s,
-            "leader": self.leader_epoch,
             "back": self.back_s,
+            **{f"leader/{cell}": epoch for cell, epoch in self._leaders.items()},
             **{f"node/{name}": node.to_row() for name, node in self.nodes.items()},
             **{f"gang/{job}": gang.to_row() for job, gang in self.gangs.items()},
             **{f"epoch/{job}": list(epoch) for job, epoch in self.epochs.items()},
@@ -187,7 +194,7 @@ class Memory:
         if kind == "lease":
             return self.lease_until_s
         if kind == "leader":
-            return self.leader_epoch
+            return self._leaders.get(name)
         if kind == "back":
             return self.back_s
         if kind == "inbox":
@@ -211,7 +218,7 @@ class Memory:
             if kind == "lease":
                 self.lease_until_s = row
             elif kind == "leader":
-                self.leader_epoch = row
+                self._load_leader(name, row)
             elif kind == "back":
                 self.back_s = row
             elif kind == "node" and name in self.nodes:
@@ -235,6 +242,14 @@ class Memory:
                             "or move the agent's state file away to begin afresh"
                         )
                 self.occupy(placement, gang.job)
+
+    def _load_leader(self, cell: str, epoch: int) -> None:
+        if not cell:
+            # An earlier release wrote one for all cells; it counts for the one it is started in.
+            cell = self._cell
+            self.touch("leader")
+            self.touch(f"leader/{cell}")
+        self._leaders[cell] = max(epoch, self._leaders.get(cell, -1))
 
     def forget(self, before_s: float) -> None:
         """Drop command ids and epochs last seen before then, but none of present gangs."""
