@@ -264,6 +264,9 @@ class AgentCore:
 
     def _birth(self, birth: Birth, turn: Turn) -> None:
         self._memory.mark_returned(turn.now_s)
+        for node in self._memory.take_removed():
+            # Nobody else would say it: for the scheduler a node lives as long as its agent does.
+            turn.say(NodeDied(node=node, reason="is no longer in its agent's configuration"))
         turn.actions.append(KeepLease(self._memory.lease_until_s, self._limits.lease_grace_s))
         lost = [gang for job, gang in self._memory.gangs.items() if job not in birth.running]
         gone = tuple(gang.job for gang in lost if not self._resumes.may_resume(gang, turn.now_s))
@@ -281,7 +284,8 @@ class AgentCore:
                 turn.actions.append(ScaleWorkers(job, gang.epoch, gang.placement))
         for job in birth.running:
             if job not in self._memory.gangs:
-                # The state is lost, or older than its workers: nobody else would ever end them.
+                # The state is lost, or older than its workers, or a node of theirs was removed:
+                # nobody else would ever end them.
                 turn.actions.append(StopWorkers(job, 0, False, 0.0))
         self._loans.resume(turn)
 

@@ -54,6 +54,8 @@ class Memory:
         if len(self.specs) != len(specs):
             raise ValueError("nodes: two nodes have the same name; give each its own")
         self.nodes = {name: NodeState() for name in self.specs}
+        #: Nodes of the saved state that the configuration has no more, until they are said dead.
+        self.removed: list[str] = []
         self.gangs: dict[str, Gang] = {}
         #: By job: the highest epoch seen and when; the one seen last is at the end.
         self.epochs: dict[str, tuple[int, float]] = {}
@@ -124,6 +126,13 @@ class Memory:
         if self.back_s == _GONE:
             self.back_s = now_s
             self.touch("back")
+
+    def take_removed(self) -> list[str]:
+        """Give the nodes that were removed, once, and note which there are: they may go later."""
+        removed, self.removed = self.removed, []
+        for name in (*removed, *self.specs):
+            self.touch(f"node/{name}")
+        return removed
 
     # --- GPUs ---
 
@@ -203,14 +212,15 @@ class Memory:
             return list(self.epochs[name]) if name in self.epochs else None
         if kind == "gang":
             return self.gangs[name].to_row() if name in self.gangs else None
-        return self.nodes[name].to_row()
+        return self.nodes[name].to_row() if name in self.nodes else None
 
     def load(self, rows: Mapping[str, Any]) -> None:
-        """Fill an empty memory from rows.
+        """Fill an empty memory from rows; gangs on nodes that were removed are left out.
 
         Raises:
-            ValueError: the rows hold GPUs of nodes that this agent does not have.
+            ValueError: the rows hold GPUs that this agent's nodes do not have.
         """
+        removed: dict[str, None] = {}
         for key, row in rows.items():
             kind, _, name = key.partition("/")
             if row is None:
@@ -223,6 +233,8 @@ class Memory:
                 self.back_s = row
             elif kind == "node" and name in self.nodes:
                 self.nodes[name] = NodeState.from_row(row)
+            elif kind == "node":
+                removed[name] = None
             elif kind == "gang":
                 self.gangs[name] = Gang.from_row(name, row)
             elif kind == "epoch":
@@ -232,16 +244,24 @@ class Memory:
         self.gangs = dict(sorted(self.gangs.items()))
         self.epochs = dict(sorted(self.epochs.items(), key=lambda item: (item[1][1], item[0])))
         self.inbox = dict(sorted(self.inbox.items(), key=lambda item: (item[1].time_s, item[0])))
-        for gang in self.gangs.values():
-            for placement in (gang.placement, *(left for _, left in gang.leaving)):
+        for job, gang in list(self.gangs.items()):
+            placements = (gang.placement, *(left for _, left in gang.leaving))
+            gone = [node for part in placements for node in part if node not in self.specs]
+            if gone:
+                removed.update(dict.fromkeys(gone))
+                del self.gangs[job]
+                self.touch(f"gang/{job}")
+                continue
+            for placement in placements:
                 for node, gpus in placement.items():
-                    if node not in self.specs or max(gpus) >= self.specs[node].gpu_count:
+                    if max(gpus) >= self.specs[node].gpu_count:
                         raise ValueError(
-                            f"nodes: the saved state runs {gang.job} on {node}, GPUs {gpus}, which "
+                            f"nodes: the saved state runs {job} on {node}, GPUs {gpus}, which "
                             "the configuration does not have; restore the node's old definition, "
                             "or move the agent's state file away to begin afresh"
                         )
-                self.occupy(placement, gang.job)
+                self.occupy(placement, job)
+        self.removed = sorted(removed)
 
     def _load_leader(self, cell: str, epoch: int) -> None:
         if not cell:
