@@ -38,8 +38,10 @@ class Catalogue:
         #: Folders that a fetch found damaged; ignored until they are committed again.
         self.damaged: set[str] = set()
 
-    def folders(self, job: str) -> list[tuple[int, int]]:
+    def folders(self, job: str, first_epoch: int = 0) -> list[tuple[int, int]]:
         """Give epoch and step of all that there is of a job, whole or not, the newest first.
+
+        What is older than its first epoch is of another job, which had the name before.
 
         Raises:
             CheckpointError: the store cannot be asked.
@@ -49,15 +51,18 @@ class Catalogue:
             if size is None and (match := _FOLDER.fullmatch(name)):
                 found.append((int(match[1]), int(match[2])))
         # Outside these bounds of `schemas.values` it is not ours.
-        return sorted((both for both in found if max(both) <= 2**53), reverse=True)
+        ours = (both for both in found if max(both) <= 2**53 and both[0] >= first_epoch)
+        return sorted(ours, reverse=True)
 
-    def whole(self, job: str, step: int | None = None) -> Iterator[Checkpoint]:
+    def whole(
+        self, job: str, step: int | None = None, first_epoch: int = 0
+    ) -> Iterator[Checkpoint]:
         """Give the whole checkpoints of a job, or of one step of it, the newest first.
 
         Raises:
             CheckpointError: the store cannot be asked.
         """
-        for epoch, at in self.folders(job):
+        for epoch, at in self.folders(job, first_epoch):
             if step is not None and at != step:
                 continue
             folder = checked(job, epoch, at)

@@ -6,6 +6,8 @@
     <URL>/<job>/failed-rank-<rank>.log              the end of what the gang that failed last wrote
 
 An interrupted commit leaves no manifest, and so no checkpoint; the same call continues it.
+What was stored below a job's first epoch is of another job, which had that name before: it is
+neither found nor removed.
 All calls block and may come from any thread.
 """
 
@@ -199,7 +201,7 @@ class CheckpointStore:
         remove_partial_uploads(self._filesystem, folder, manifest)
         return manifest
 
-    def find(self, job: str, step: int) -> Checkpoint | None:
+    def find(self, job: str, step: int, first_epoch: int = 0) -> Checkpoint | None:
         """Give the checkpoint of a step, of the newest epoch that has a whole one; or None.
 
         Whole means: the manifest is valid and every part is there in its size. What is in the
@@ -209,16 +211,16 @@ class CheckpointStore:
             CheckpointError: the store cannot be asked.
         """
         checked(job, 0, step)
-        return next(self._catalogue.whole(job, step), None)
+        return next(self._catalogue.whole(job, step, first_epoch), None)
 
-    def committed(self, job: str) -> list[Checkpoint]:
+    def committed(self, job: str, first_epoch: int = 0) -> list[Checkpoint]:
         """Give all whole checkpoints of a job, the newest first: by epoch, then by step.
 
         Raises:
             CheckpointError: the store cannot be asked.
         """
         checked(job, 0, 0)
-        return list(self._catalogue.whole(job))
+        return list(self._catalogue.whole(job, first_epoch=first_epoch))
 
     def fetch(
         self,
@@ -254,7 +256,9 @@ class CheckpointStore:
         except OSError as error:
             raise explained(error, "write the checkpoint", str(into)) from error
 
-    def retain(self, job: str, keep: int, needed: Collection[int] = ()) -> list[str]:
+    def retain(
+        self, job: str, keep: int, needed: Collection[int] = (), first_epoch: int = 0
+    ) -> list[str]:
         """Delete all but the newest `keep` checkpoints and those of the needed steps.
 
         The newest one always stays, and of a needed step the one that `find` gives. Remains of
@@ -267,8 +271,7 @@ class CheckpointStore:
         Raises:
             CheckpointError: the store cannot be asked, or refuses; call again later.
         """
-        checked(job, 0, 0)
-        whole = list(self._catalogue.whole(job))
+        whole = self.committed(job, first_epoch)
         if not whole:
             return []
         kept = whole[: max(keep, 1)]
@@ -277,7 +280,7 @@ class CheckpointStore:
         stay = {(each.epoch, each.step) for each in kept}
         newest = (whole[0].epoch, whole[0].step)
         deleted = []
-        for epoch, step in self._catalogue.folders(job):
+        for epoch, step in self._catalogue.folders(job, first_epoch):
             folder = checked(job, epoch, step)
             with self._lock:
                 is_busy = folder in self._under_way
@@ -297,7 +300,7 @@ class CheckpointStore:
         checked(job, epoch, 0)
         self._filesystem.write_pieces(f"{job}/{_OUTPUTS}/{epoch}/{path}", pieces)
 
-    def outputs_kept(self, job: str, epoch: int) -> str:
+    def outputs_kept(self, job: str, epoch: int, first_epoch: int = 0) -> str:
         """Note that the outputs of an epoch are kept; those of others go. Gives the folder's URL.
 
         Raises:
@@ -305,7 +308,8 @@ class CheckpointStore:
         """
         checked(job, epoch, 0)
         for other in self._filesystem.entries(f"{job}/{_OUTPUTS}"):
-            if other != str(epoch):
+            is_anothers = other.isdecimal() and int(other) < first_epoch
+            if other != str(epoch) and not is_anothers:
                 self._filesystem.remove_folder(f"{job}/{_OUTPUTS}/{other}")
         return self._filesystem.address(f"{job}/{_OUTPUTS}/{epoch}")
 
