@@ -77,7 +77,8 @@ def build(
     first_boot = int(clock.now_s() // 60)
     store = AgentStore.open(state_file, options.durability, first_boot)
     try:
-        core = AgentCore.from_dict(agent, specs, store.load_state(), options.limits)
+        rows = store.load_state()
+        core = AgentCore.from_dict(agent, specs, rows, options.limits, options.cell)
     except (StoreError, ValueError):
         store.close()
         raise

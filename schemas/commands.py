@@ -58,6 +58,10 @@ class GangSpec(Strict):
     tenant: Name | None = Field(
         default=None, description="Whose the job is: as whose user its workers run."
     )
+    first_epoch: Epoch = Field(
+        default=0,
+        description="What was stored under lower ones is of an earlier job that had this name.",
+    )
 
 
 class StartGang(Strict):

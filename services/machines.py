@@ -87,7 +87,9 @@ class RealMachine:
             )
 
         def make(specs: Sequence[NodeSpec], now_s: float) -> Machine:
-            store = CheckpointStore(workers.checkpoints, rate_mib_per_s=workers.rate_mib_per_s)
+            store = CheckpointStore(
+                workers.checkpoints, rate_mib_per_s=workers.rate_mib_per_s, cell=self.config.cell
+            )
             self._store = store
             told: _Told = {"root": workers.folder, "store": store, "agent": section.name}
             remembered = self.remembered()

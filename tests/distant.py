@@ -18,7 +18,7 @@ class Distant(CheckpointStore):
             raise CheckpointError("no route to the store")
         return super().commit(*what, **more)
 
-    def find(self, job: str, step: int) -> Checkpoint | None:
+    def find(self, job: str, step: int, first_epoch: int = 0) -> Checkpoint | None:
         if self.away:
             raise CheckpointError("no route to the store")
-        return super().find(job, step)
+        return super().find(job, step, first_epoch)

@@ -183,7 +183,9 @@ class Bench(Driven[ProcessExecutor]):
         """Order a start; on GPU 0 if none is named."""
         steps, step = more.pop("total_steps", 1_000_000), more.pop("step", 0)
         what, resumed = (job, epoch, placed(*(gpus or (0,)))), more.pop("resumed", False)
-        order = StartWorkers(*what, spec(program, steps), step, 0.0, resumed)
+        said = spec(program, steps)
+        said = said.model_copy(update={"first_epoch": more.pop("first_epoch", 0)})
+        order = StartWorkers(*what, said, step, 0.0, resumed)
         self.executor.start(order, time.time())
 
     def trains(

@@ -52,7 +52,7 @@ class Gang:
         """Take over a recorded gang, also from an agent that has ended."""
         self.record = record
         self._context = context
-        self._uploader = CheckpointUploader(context.options, record.job, record.committed_step)
+        self._uploader = self._uploader_from(record.committed_step)
         self._attempt: Attempt | None = None
         self._stall = StallDetector(context.options, record.job)
         self._trains_since_s: float | None = None
@@ -242,7 +242,7 @@ class Gang:
             step, resume = newest.step, newest.announced.path
         elif step > 0:
             if self._fetch is None:
-                self._fetch = Fetch(options.store, options.root, record.job, step)
+                self._fetch = Fetch(options, record.job, step, record.spec.first_epoch)
             if not self._fetch.future.done():
                 return
             fetch, self._fetch = self._fetch, None
@@ -256,9 +256,13 @@ class Gang:
 
     def _forget_past(self, step: int) -> None:
         """Ignore all earlier work except the checkpoint of this step."""
-        self._uploader = CheckpointUploader(self._context.options, self.record.job, step)
+        self._uploader = self._uploader_from(step)
         self.record.anew_step, self.record.committed_step, self.record.saved = None, step, None
         self._drop_fetch()
+
+    def _uploader_from(self, step: int) -> CheckpointUploader:
+        options, record = self._context.options, self.record
+        return CheckpointUploader(options, record.job, step, record.spec.first_epoch)
 
     def _drop_fetch(self) -> None:
         if self._fetch is not None:

@@ -34,36 +34,41 @@ class Catalogue:
     """The checkpoints under a URL; asked anew each time, because others write there, too."""
 
     def __init__(self, filesystem: Filesystem) -> None:
-        self._filesystem = filesystem
+        self.filesystem = filesystem
         #: Folders that a fetch found damaged; ignored until they are committed again.
         self.damaged: set[str] = set()
 
-    def folders(self, job: str) -> list[tuple[int, int]]:
+    def folders(self, job: str, first_epoch: int = 0) -> list[tuple[int, int]]:
         """Give epoch and step of all that there is of a job, whole or not, the newest first.
+
+        What is older than its first epoch is of another job, which had the name before.
 
         Raises:
             CheckpointError: the store cannot be asked.
         """
         found = []
-        for name, size in self._filesystem.entries(job).items():
+        for name, size in self.filesystem.entries(job).items():
             if size is None and (match := _FOLDER.fullmatch(name)):
                 found.append((int(match[1]), int(match[2])))
         # Outside these bounds of `schemas.values` it is not ours.
-        return sorted((both for both in found if max(both) <= 2**53), reverse=True)
+        ours = (both for both in found if max(both) <= 2**53 and both[0] >= first_epoch)
+        return sorted(ours, reverse=True)
 
-    def whole(self, job: str, step: int | None = None) -> Iterator[Checkpoint]:
+    def whole(
+        self, job: str, step: int | None = None, first_epoch: int = 0
+    ) -> Iterator[Checkpoint]:
         """Give the whole checkpoints of a job, or of one step of it, the newest first.
 
         Raises:
             CheckpointError: the store cannot be asked.
         """
-        for epoch, at in self.folders(job):
+        for epoch, at in self.folders(job, first_epoch):
             if step is not None and at != step:
                 continue
             folder = checked(job, epoch, at)
             if folder in self.damaged or (manifest := self.manifest(folder)) is None:
                 continue
-            if not missing(self._filesystem, folder, manifest):
+            if not missing(self.filesystem, folder, manifest):
                 yield self.checkpoint(manifest)
 
     def manifest(self, folder: str) -> Manifest | None:
@@ -75,7 +80,7 @@ class Catalogue:
         path = f"{folder}/{MANIFEST}"
         try:
             manifest = decode(
-                self._filesystem.read(path, MAX_MANIFEST_BYTES), self._filesystem.address(path)
+                self.filesystem.read(path, MAX_MANIFEST_BYTES), self.filesystem.address(path)
             )
         except Damaged:
             return None
@@ -85,7 +90,7 @@ class Catalogue:
 
     def checkpoint(self, manifest: Manifest) -> Checkpoint:
         """Give a committed checkpoint by its manifest."""
-        uri = self._filesystem.address(checked(manifest.job, manifest.epoch, manifest.step))
+        uri = self.filesystem.address(checked(manifest.job, manifest.epoch, manifest.step))
         return Checkpoint(
             manifest.job, manifest.epoch, manifest.step, uri, manifest.size_bytes, manifest
         )

@@ -5,6 +5,7 @@ stores by their nature. Where a backend cannot (sftp, say), a crash may leave a 
 readers compare sizes.
 """
 
+import copy
 import os
 import re
 import shutil
@@ -51,6 +52,12 @@ class Filesystem:
         #: Parts on their way at a time: one after the other, each waits for disk, digest and store
         #: in turn. A file system that is not made for it, such as SFTP, has but one connection.
         self.parts_at_once = PARTS_AT_ONCE if self.is_local or self._fs.async_impl else 1
+
+    def below(self, folder: str) -> "Filesystem":
+        """Give the objects in a folder of it, over the same connection."""
+        inside = copy.copy(self)
+        inside.url, inside._root = f"{self.url}/{folder}", f"{self._root}/{folder}"
+        return inside
 
     def address(self, path: str) -> str:
         """Give the URL of an object, for people."""

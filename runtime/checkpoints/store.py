@@ -6,6 +6,8 @@
     <URL>/<job>/failed-rank-<rank>.log              the end of what the gang that failed last wrote
 
 An interrupted commit leaves no manifest, and so no checkpoint; the same call continues it.
+What was stored below a job's first epoch is of another job, which had that name before: it is
+neither found nor removed. Nor is what another cell stored (`runtime.checkpoints.places`).
 All calls block and may come from any thread.
 """
 
@@ -29,6 +31,7 @@ from runtime.checkpoints.manifest import (
     checked,
     encode,
 )
+from runtime.checkpoints.places import JobPlaces
 from runtime.checkpoints.source import Source, look
 from runtime.checkpoints.transfer import MIB, Progress, TokenBucket, Traffic, Transfer, TransferFlow
 from runtime.checkpoints.upload import Upload, remove_partial_uploads
@@ -56,6 +59,7 @@ class CheckpointStore:
         rate_mib_per_s: float | None = None,
         verify: Literal["full", "size"] | None = None,
         part_bytes: int | None = None,
+        cell: str | None = None,
     ) -> None:
         """Open the store; nothing is written yet.
 
@@ -67,6 +71,7 @@ class CheckpointStore:
                 None reads back on a local disk only. Object stores check what they receive, and
                 reading back would double the traffic of a thin link.
             part_bytes: how files are cut; None for 16 MiB, or less under a limit.
+            cell: whose jobs these are, where other cells may use the URL, too.
 
         Raises:
             CheckpointError: the URL cannot be used.
@@ -86,7 +91,7 @@ class CheckpointStore:
             raise ValueError(f"part_bytes is {part_bytes}; give 1 to {MAX_PART_BYTES}")
         #: Of a file that is cut, each part but the last.
         self.part_bytes = part_bytes
-        self._catalogue = Catalogue(self._filesystem)
+        self._places = JobPlaces(self._filesystem, cell)
         self._lock = threading.Lock()
         self._under_way: list[str] = []
 
@@ -125,13 +130,15 @@ class CheckpointStore:
         try:
             with self.commits.counting(TransferFlow(self._rate, progress, stop)) as flow:
                 found = look(source, user)
-                return self._commit(folder, (job, epoch, step), found, created_s, flow)
+                catalogue = self._places.of(job, claims=True)
+                return self._commit(catalogue, folder, (job, epoch, step), found, created_s, flow)
         finally:
             with self._lock:
                 self._under_way.remove(folder)
 
     def _commit(
         self,
+        catalogue: Catalogue,
         folder: str,
         about: tuple[str, int, int],
         files: Source,
@@ -139,13 +146,13 @@ class CheckpointStore:
         flow: TransferFlow,
     ) -> Checkpoint:
         job, epoch, step = about
-        committed = self._catalogue.manifest(folder)
+        committed = catalogue.manifest(folder)
         upload = Upload(
-            self._filesystem,
+            catalogue.filesystem,
             folder,
             flow,
             committed,
-            self._reads_back or folder in self._catalogue.damaged,
+            self._reads_back or folder in catalogue.damaged,
         )
         # What is committed keeps its parts: the setting may have changed since.
         part_bytes = self.part_bytes if committed is None else committed.part_bytes
@@ -165,41 +172,11 @@ class CheckpointStore:
             empty_folders=list(files.empty_folders),
             size_bytes=files.size_bytes,
         )
-        manifest = self._seal(folder, manifest, committed)
-        self._catalogue.damaged.discard(folder)
-        return self._catalogue.checkpoint(manifest)
+        manifest = _seal(catalogue, folder, manifest, committed)
+        catalogue.damaged.discard(folder)
+        return catalogue.checkpoint(manifest)
 
-    def _seal(self, folder: str, manifest: Manifest, committed: Manifest | None) -> Manifest:
-        """Write the manifest, if there is none, and make sure that all is there with it."""
-        address = self._filesystem.address(folder)
-        if committed is not None:
-            if (committed.files, committed.empty_folders) != (
-                manifest.files,
-                manifest.empty_folders,
-            ):
-                raise CheckpointError(
-                    f"{address}: is committed with other content; what is committed never "
-                    "changes: commit under another step or a higher epoch"
-                )
-            manifest = committed
-        elif gone := missing(self._filesystem, folder, manifest):
-            raise CheckpointError(f"{address}: part {gone[0]} did not stay; commit again")
-        else:
-            data = encode(manifest)
-            if len(data) > MAX_MANIFEST_BYTES:
-                raise CheckpointError(f"{address}: has too many files; pack them into fewer")
-            self._filesystem.write(f"{folder}/{MANIFEST}", data)
-        if self._catalogue.manifest(folder) != manifest or missing(
-            self._filesystem, folder, manifest
-        ):
-            raise CheckpointError(
-                f"{address}: somebody else removed parts of it meanwhile; see that one agent "
-                "alone runs the job, then commit again"
-            )
-        remove_partial_uploads(self._filesystem, folder, manifest)
-        return manifest
-
-    def find(self, job: str, step: int) -> Checkpoint | None:
+    def find(self, job: str, step: int, first_epoch: int = 0) -> Checkpoint | None:
         """Give the checkpoint of a step, of the newest epoch that has a whole one; or None.
 
         Whole means: the manifest is valid and every part is there in its size. What is in the
@@ -209,16 +186,16 @@ class CheckpointStore:
             CheckpointError: the store cannot be asked.
         """
         checked(job, 0, step)
-        return next(self._catalogue.whole(job, step), None)
+        return next(self._places.of(job).whole(job, step, first_epoch), None)
 
-    def committed(self, job: str) -> list[Checkpoint]:
+    def committed(self, job: str, first_epoch: int = 0) -> list[Checkpoint]:
         """Give all whole checkpoints of a job, the newest first: by epoch, then by step.
 
         Raises:
             CheckpointError: the store cannot be asked.
         """
         checked(job, 0, 0)
-        return list(self._catalogue.whole(job))
+        return list(self._places.of(job).whole(job, first_epoch=first_epoch))
 
     def fetch(
         self,
@@ -245,16 +222,19 @@ class CheckpointStore:
             CheckpointError: the store or the local disk failed; the text says what to do.
         """
         folder = checked(checkpoint.job, checkpoint.epoch, checkpoint.step)
+        catalogue = self._places.of(checkpoint.job)
         try:
             with self.fetches.counting(TransferFlow(self._rate, progress, stop)) as flow:
-                return Download(self._filesystem, folder, checkpoint.manifest, flow).fetch(into)
+                return Download(catalogue.filesystem, folder, checkpoint.manifest, flow).fetch(into)
         except Damaged:
-            self._catalogue.damaged.add(folder)
+            catalogue.damaged.add(folder)
             raise
         except OSError as error:
             raise explained(error, "write the checkpoint", str(into)) from error
 
-    def retain(self, job: str, keep: int, needed: Collection[int] = ()) -> list[str]:
+    def retain(
+        self, job: str, keep: int, needed: Collection[int] = (), first_epoch: int = 0
+    ) -> list[str]:
         """Delete all but the newest `keep` checkpoints and those of the needed steps.
 
         The newest one always stays, and of a needed step the one that `find` gives. Remains of
@@ -268,7 +248,8 @@ class CheckpointStore:
             CheckpointError: the store cannot be asked, or refuses; call again later.
         """
         checked(job, 0, 0)
-        whole = list(self._catalogue.whole(job))
+        catalogue = self._places.of(job, claims=True)
+        whole = list(catalogue.whole(job, first_epoch=first_epoch))
         if not whole:
             return []
         kept = whole[: max(keep, 1)]
@@ -277,15 +258,16 @@ class CheckpointStore:
         stay = {(each.epoch, each.step) for each in kept}
         newest = (whole[0].epoch, whole[0].step)
         deleted = []
-        for epoch, step in self._catalogue.folders(job):
+        for epoch, step in catalogue.folders(job, first_epoch):
             folder = checked(job, epoch, step)
             with self._lock:
                 is_busy = folder in self._under_way
             if (epoch, step) in stay or (epoch, step) > newest or is_busy:
                 continue
-            self._filesystem.remove(f"{folder}/{MANIFEST}")  # first: half of it is no checkpoint
-            self._filesystem.remove_folder(folder)
-            deleted.append(self._filesystem.address(folder))
+            # First the manifest: half of it is no checkpoint.
+            catalogue.filesystem.remove(f"{folder}/{MANIFEST}")
+            catalogue.filesystem.remove_folder(folder)
+            deleted.append(catalogue.filesystem.address(folder))
         return deleted
 
     def keep_output(self, job: str, epoch: int, path: str, pieces: Iterable[bytes]) -> None:
@@ -295,19 +277,22 @@ class CheckpointStore:
             CheckpointError: the store cannot be asked, or refuses.
         """
         checked(job, epoch, 0)
-        self._filesystem.write_pieces(f"{job}/{_OUTPUTS}/{epoch}/{path}", pieces)
+        filesystem = self._places.of(job, claims=True).filesystem
+        filesystem.write_pieces(f"{job}/{_OUTPUTS}/{epoch}/{path}", pieces)
 
-    def outputs_kept(self, job: str, epoch: int) -> str:
+    def outputs_kept(self, job: str, epoch: int, first_epoch: int = 0) -> str:
         """Note that the outputs of an epoch are kept; those of others go. Gives the folder's URL.
 
         Raises:
             CheckpointError: the store cannot be asked, or refuses.
         """
         checked(job, epoch, 0)
-        for other in self._filesystem.entries(f"{job}/{_OUTPUTS}"):
-            if other != str(epoch):
-                self._filesystem.remove_folder(f"{job}/{_OUTPUTS}/{other}")
-        return self._filesystem.address(f"{job}/{_OUTPUTS}/{epoch}")
+        filesystem = self._places.of(job, claims=True).filesystem
+        for other in filesystem.entries(f"{job}/{_OUTPUTS}"):
+            is_anothers = other.isdecimal() and int(other) < first_epoch
+            if other != str(epoch) and not is_anothers:
+                filesystem.remove_folder(f"{job}/{_OUTPUTS}/{other}")
+        return filesystem.address(f"{job}/{_OUTPUTS}/{epoch}")
 
     def keep_log(self, job: str, rank: int, end: bytes) -> None:
         """Keep the end of a failed gang's log, in place of that of the one that failed before it.
@@ -316,11 +301,11 @@ class CheckpointStore:
             CheckpointError: the store cannot be asked, or refuses.
         """
         checked(job, 0, 0)
-        name = f"failed-rank-{rank}.log"
-        self._filesystem.write(f"{job}/{name}", end[-LOG_BYTES:])
-        for other in self._filesystem.entries(job):
+        name, filesystem = f"failed-rank-{rank}.log", self._places.of(job, claims=True).filesystem
+        filesystem.write(f"{job}/{name}", end[-LOG_BYTES:])
+        for other in filesystem.entries(job):
             if other != name and _is_log(other):
-                self._filesystem.remove(f"{job}/{other}")
+                filesystem.remove(f"{job}/{other}")
 
     def kept_log(self, job: str, rank: int) -> tuple[bytes, str] | None:
         """Give the end of a failed gang's log and its URL, if that of this rank was kept.
@@ -329,9 +314,9 @@ class CheckpointStore:
             CheckpointError: the store cannot be asked.
         """
         checked(job, 0, 0)
-        path = f"{job}/failed-rank-{rank}.log"
+        path, filesystem = f"{job}/failed-rank-{rank}.log", self._places.of(job).filesystem
         try:
-            return self._filesystem.read(path, LOG_BYTES), self._filesystem.address(path)
+            return filesystem.read(path, LOG_BYTES), filesystem.address(path)
         except Damaged:
             return None
 
@@ -354,3 +339,34 @@ class CheckpointStore:
             raise
         self._filesystem.remove(name)
         return written_s
+
+
+def _seal(
+    catalogue: Catalogue, folder: str, manifest: Manifest, committed: Manifest | None
+) -> Manifest:
+    """Write the manifest, if there is none, and make sure that all is there with it."""
+    address = catalogue.filesystem.address(folder)
+    if committed is not None:
+        if (committed.files, committed.empty_folders) != (
+            manifest.files,
+            manifest.empty_folders,
+        ):
+            raise CheckpointError(
+                f"{address}: is committed with other content; what is committed never "
+                "changes: commit under another step or a higher epoch"
+            )
+        manifest = committed
+    elif gone := missing(catalogue.filesystem, folder, manifest):
+        raise CheckpointError(f"{address}: part {gone[0]} did not stay; commit again")
+    else:
+        data = encode(manifest)
+        if len(data) > MAX_MANIFEST_BYTES:
+            raise CheckpointError(f"{address}: has too many files; pack them into fewer")
+        catalogue.filesystem.write(f"{folder}/{MANIFEST}", data)
+    if catalogue.manifest(folder) != manifest or missing(catalogue.filesystem, folder, manifest):
+        raise CheckpointError(
+            f"{address}: somebody else removed parts of it meanwhile; see that one agent "
+            "alone runs the job, then commit again"
+        )
+    remove_partial_uploads(catalogue.filesystem, folder, manifest)
+    return manifest

@@ -8,7 +8,7 @@ Pure: no clock, no I/O. What a command's ack means:
 - `refused` means that nothing was and nothing will be done; the ack has the reason.
 
 A command id has one outcome for ever; a repeated id repeats the ack and does nothing else. A
-command of an earlier leader than the newest is refused.
+command of an earlier leader of the cell than the newest is refused.
 """
 
 import zlib
@@ -60,7 +60,13 @@ Objection = Literal["replayed", "stale_leader", "expired"]
 class AgentCore:
     """One agent's knowledge and rules, for one or many nodes."""
 
-    def __init__(self, agent: str, nodes: Sequence[NodeSpec], limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        agent: str,
+        nodes: Sequence[NodeSpec],
+        limits: Limits | None = None,
+        cell: str = "default",
+    ) -> None:
         """Begin with nothing held.
 
         Raises:
@@ -68,7 +74,7 @@ class AgentCore:
         """
         self.agent = agent
         self._limits = limits or Limits()
-        self._memory = Memory(nodes)
+        self._memory = Memory(nodes, cell)
         self._resumes = Resumes(self._memory, self._limits)
         self._gangs = Gangs(self._memory, self._resumes)
         self._loans = Loans(self._memory)
@@ -97,7 +103,7 @@ class AgentCore:
 
     @property
     def leader_epoch(self) -> int:
-        """The highest leader epoch seen; -1 if none."""
+        """The highest leader epoch seen of the agent's cell; -1 if none."""
         return self._memory.leader_epoch
 
     def highest_epoch(self, job: str) -> int:
@@ -131,13 +137,14 @@ class AgentCore:
         nodes: Sequence[NodeSpec],
         rows: Mapping[str, Any],
         limits: Limits | None = None,
+        cell: str = "default",
     ) -> Self:
         """Give the core that `to_dict`, or all changes together, describe.
 
         Raises:
             ValueError: the rows do not fit the nodes.
         """
-        core = cls(agent, nodes, limits)
+        core = cls(agent, nodes, limits, cell)
         core._memory.load(rows)
         return core
 
@@ -257,6 +264,9 @@ class AgentCore:
 
     def _birth(self, birth: Birth, turn: Turn) -> None:
         self._memory.mark_returned(turn.now_s)
+        for node in self._memory.take_removed():
+            # Nobody else would say it: for the scheduler a node lives as long as its agent does.
+            turn.say(NodeDied(node=node, reason="is no longer in its agent's configuration"))
         turn.actions.append(KeepLease(self._memory.lease_until_s, self._limits.lease_grace_s))
         lost = [gang for job, gang in self._memory.gangs.items() if job not in birth.running]
         gone = tuple(gang.job for gang in lost if not self._resumes.may_resume(gang, turn.now_s))
@@ -274,7 +284,8 @@ class AgentCore:
                 turn.actions.append(ScaleWorkers(job, gang.epoch, gang.placement))
         for job in birth.running:
             if job not in self._memory.gangs:
-                # The state is lost, or older than its workers: nobody else would ever end them.
+                # The state is lost, or older than its workers, or a node of theirs was removed:
+                # nobody else would ever end them.
                 turn.actions.append(StopWorkers(job, 0, False, 0.0))
         self._loans.resume(turn)
 

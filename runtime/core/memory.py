@@ -47,21 +47,25 @@ class Turn:
 class Memory:
     """All that the core remembers."""
 
-    def __init__(self, specs: Sequence[NodeSpec]) -> None:
+    def __init__(self, specs: Sequence[NodeSpec], cell: str) -> None:
         if not specs:
             raise ValueError("nodes: an agent needs at least one node")
         self.specs = {spec.node: spec for spec in sorted(specs, key=lambda spec: spec.node)}
         if len(self.specs) != len(specs):
             raise ValueError("nodes: two nodes have the same name; give each its own")
         self.nodes = {name: NodeState() for name in self.specs}
+        #: Nodes of the saved state that the configuration has no more, until they are said dead.
+        self.removed: list[str] = []
         self.gangs: dict[str, Gang] = {}
         #: By job: the highest epoch seen and when; the one seen last is at the end.
         self.epochs: dict[str, tuple[int, float]] = {}
         #: By command id, oldest first.
         self.inbox: dict[str, InboxEntry] = {}
         self.lease_until_s: float | None = None
-        #: The highest leader epoch seen; never forgotten, or a former leader could come back.
-        self.leader_epoch = -1
+        self._cell = cell
+        #: By cell: the highest leader epoch seen; never forgotten, or a former leader could come
+        #: back. Cells that the agent was of before stay: it may be moved back.
+        self._leaders: dict[str, int] = {}
         #: When it was started again after it had left for good; 0: it never left.
         self.back_s = 0.0
         self.holder: dict[str, list[str | None]] = {
@@ -101,11 +105,16 @@ class Memory:
         """The highest epoch seen of a job, -1 if none."""
         return self.epochs.get(job, (-1, 0.0))[0]
 
+    @property
+    def leader_epoch(self) -> int:
+        """The highest leader epoch seen of the cell, -1 if none."""
+        return self._leaders.get(self._cell, -1)
+
     def record_leader(self, epoch: int) -> None:
         """Remember the highest leader epoch."""
         if epoch > self.leader_epoch:
-            self.leader_epoch = epoch
-            self.touch("leader")
+            self._leaders[self._cell] = epoch
+            self.touch(f"leader/{self._cell}")
 
     def mark_departed(self) -> None:
         """Record that the agent left for good."""
@@ -117,6 +126,13 @@ class Memory:
         if self.back_s == _GONE:
             self.back_s = now_s
             self.touch("back")
+
+    def take_removed(self) -> list[str]:
+        """Give the nodes that were removed, once, and note which there are: they may go later."""
+        removed, self.removed = self.removed, []
+        for name in (*removed, *self.specs):
+            self.touch(f"node/{name}")
+        return removed
 
     # --- GPUs ---
 
@@ -168,8 +184,8 @@ class Memory:
         """Everything, by row key."""
         return {
             "lease": self.lease_until_s,
-            "leader": self.leader_epoch,
             "back": self.back_s,
+            **{f"leader/{cell}": epoch for cell, epoch in self._leaders.items()},
             **{f"node/{name}": node.to_row() for name, node in self.nodes.items()},
             **{f"gang/{job}": gang.to_row() for job, gang in self.gangs.items()},
             **{f"epoch/{job}": list(epoch) for job, epoch in self.epochs.items()},
@@ -187,7 +203,7 @@ class Memory:
         if kind == "lease":
             return self.lease_until_s
         if kind == "leader":
-            return self.leader_epoch
+            return self._leaders.get(name)
         if kind == "back":
             return self.back_s
         if kind == "inbox":
@@ -196,14 +212,15 @@ class Memory:
             return list(self.epochs[name]) if name in self.epochs else None
         if kind == "gang":
             return self.gangs[name].to_row() if name in self.gangs else None
-        return self.nodes[name].to_row()
+        return self.nodes[name].to_row() if name in self.nodes else None
 
     def load(self, rows: Mapping[str, Any]) -> None:
-        """Fill an empty memory from rows.
+        """Fill an empty memory from rows; gangs on nodes that were removed are left out.
 
         Raises:
-            ValueError: the rows hold GPUs of nodes that this agent does not have.
+            ValueError: the rows hold GPUs that this agent's nodes do not have.
         """
+        removed: dict[str, None] = {}
         for key, row in rows.items():
             kind, _, name = key.partition("/")
             if row is None:
@@ -211,11 +228,13 @@ class Memory:
             if kind == "lease":
                 self.lease_until_s = row
             elif kind == "leader":
-                self.leader_epoch = row
+                self._load_leader(name, row)
             elif kind == "back":
                 self.back_s = row
             elif kind == "node" and name in self.nodes:
                 self.nodes[name] = NodeState.from_row(row)
+            elif kind == "node":
+                removed[name] = None
             elif kind == "gang":
                 self.gangs[name] = Gang.from_row(name, row)
             elif kind == "epoch":
@@ -225,16 +244,32 @@ class Memory:
         self.gangs = dict(sorted(self.gangs.items()))
         self.epochs = dict(sorted(self.epochs.items(), key=lambda item: (item[1][1], item[0])))
         self.inbox = dict(sorted(self.inbox.items(), key=lambda item: (item[1].time_s, item[0])))
-        for gang in self.gangs.values():
-            for placement in (gang.placement, *(left for _, left in gang.leaving)):
+        for job, gang in list(self.gangs.items()):
+            placements = (gang.placement, *(left for _, left in gang.leaving))
+            gone = [node for part in placements for node in part if node not in self.specs]
+            if gone:
+                removed.update(dict.fromkeys(gone))
+                del self.gangs[job]
+                self.touch(f"gang/{job}")
+                continue
+            for placement in placements:
                 for node, gpus in placement.items():
-                    if node not in self.specs or max(gpus) >= self.specs[node].gpu_count:
+                    if max(gpus) >= self.specs[node].gpu_count:
                         raise ValueError(
-                            f"nodes: the saved state runs {gang.job} on {node}, GPUs {gpus}, which "
+                            f"nodes: the saved state runs {job} on {node}, GPUs {gpus}, which "
                             "the configuration does not have; restore the node's old definition, "
                             "or move the agent's state file away to begin afresh"
                         )
-                self.occupy(placement, gang.job)
+                self.occupy(placement, job)
+        self.removed = sorted(removed)
+
+    def _load_leader(self, cell: str, epoch: int) -> None:
+        if not cell:
+            # An earlier release wrote one for all cells; it counts for the one it is started in.
+            cell = self._cell
+            self.touch("leader")
+            self.touch(f"leader/{cell}")
+        self._leaders[cell] = max(epoch, self._leaders.get(cell, -1))
 
     def forget(self, before_s: float) -> None:
         """Drop command ids and epochs last seen before then, but none of present gangs."""

@@ -1,7 +1,7 @@
 """The state of an agent: gangs, nodes and loans, the inbox, epochs; as flat JSON rows.
 
-Rows are keyed `gang/JOB`, `node/NODE`, `epoch/JOB`, `inbox/ID`, `lease` and `leader`, so that the
-store writes only what a turn changed.
+Rows are keyed `gang/JOB`, `node/NODE`, `epoch/JOB`, `inbox/ID`, `leader/CELL`, `lease` and `back`,
+so that the store writes only what a turn changed.
 """
 
 import json

@@ -11,7 +11,7 @@ from runtime.checkpoints.store import CheckpointError, CheckpointStore
 from runtime.executors.failures import Failure
 from runtime.executors.folder import COMMITTED, read_json
 from runtime.executors.local_checkpoints import epoch_of, run_folders
-from runtime.executors.options import ProcessOptions
+from runtime.executors.options import ExecutorOptions, ProcessOptions
 from runtime.executors.tenants import FETCHED, close_fetched, remove_fetched, user_of
 from runtime.jobcode.fetching import CodeRefused, CodeSource, fetch_code
 from runtime.threads import in_thread
@@ -22,11 +22,20 @@ class Fetch:
     """A fetch under way; `future` gives the checkpoint's path, or why there is none."""
 
     def __init__(
-        self, store: CheckpointStore, root: Path, job: str, step: int, *, closed: bool = False
+        self,
+        options: ExecutorOptions,
+        job: str,
+        step: int,
+        first_epoch: int,
+        *,
+        closed: bool = False,
     ) -> None:
         """Start it in a thread of its own, into a folder that is `closed` to other users or not."""
         self.cancel = threading.Event()
-        self.future = in_thread(lambda: fetched(store, root, job, step, self.cancel, closed=closed))
+        store, root, stop = options.store, options.root, self.cancel
+        self.future = in_thread(
+            lambda: fetched(store, root, job, step, stop, first_epoch, closed=closed)
+        )
 
     @property
     def failure(self) -> Failure | None:
@@ -80,6 +89,7 @@ def fetched(
     job: str,
     step: int,
     stop: threading.Event,
+    first_epoch: int = 0,
     *,
     closed: bool = False,
 ) -> Path:
@@ -92,9 +102,9 @@ def fetched(
         CheckpointError: there is none, or it cannot be fetched.
     """
     folder = job_folder(root, job)
-    here = _here(folder, step)
+    here = _here(folder, step, first_epoch)
     try:
-        checkpoint = store.find(job, step)
+        checkpoint = store.find(job, step, first_epoch)
     except CheckpointError:
         if here is None:
             raise
@@ -103,7 +113,8 @@ def fetched(
         return here[1]
     if checkpoint is None:
         # The agent that ran it last, out of contact, stored newer ones and deleted this one.
-        checkpoint = next((one for one in store.committed(job) if one.step > step), None)
+        newer = (one for one in store.committed(job, first_epoch) if one.step > step)
+        checkpoint = next(newer, None)
     if checkpoint is None:
         raise CheckpointError(
             f"step: the store has no checkpoint of {job} at step {step}; see that all agents of "
@@ -117,11 +128,11 @@ def fetched(
     return store.fetch(checkpoint, folder / FETCHED, stop=stop)
 
 
-def _here(folder: Path, step: int) -> tuple[int, Path] | None:
+def _here(folder: Path, step: int, first_epoch: int) -> tuple[int, Path] | None:
     """Find a checkpoint of the step that a run on this machine wrote and uploaded."""
     for run in run_folders(folder):
         said = read_json(run / COMMITTED)
-        if said is None or said.get("step") != step:
+        if said is None or said.get("step") != step or epoch_of(run) < first_epoch:
             continue
         # The run may have been set aside since, under another name.
         with contextlib.suppress(OSError, ValueError):  # the path is not below the job's folder

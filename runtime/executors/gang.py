@@ -36,7 +36,7 @@ class Gang:
         self.after_stored: list[Callable[[], None]] = []  #: To do once the reports are stored.
         self.fallbacks = 0  #: Changes of size in place that became restarts.
         self._options, self._spec = options, order.spec
-        self.uploader = CheckpointUploader(options, order.job, saved)
+        self.uploader = CheckpointUploader(options, order.job, saved, order.spec.first_epoch)
         self._now_s, self._due_s = -math.inf, math.inf  # the moment of the present call; the next
         self._reports = ReportQueue(order.job)
         self._fetch: Fetch | CodeFetch | None = None
@@ -308,16 +308,16 @@ class Gang:
         elif step == 0:
             self._launch(0, None)
         else:
-            options, closed = self._options, self._options.tenants is not None
-            self._fetch = Fetch(options.store, options.root, self.job, step, closed=closed)
+            closed, first = self._options.tenants is not None, self._spec.first_epoch
+            self._fetch = Fetch(self._options, self.job, step, first, closed=closed)
             self.phase = "fetching"
 
     def _begin_anew(self, order: StartWorkers) -> None:
         self.abandon()
         self._restart_order = self._stop = self._fetch = self._final = self._save_by_s = None
         self._reports.forget_left()
-        self._spec = order.spec
-        self.uploader = CheckpointUploader(self._options, self.job, order.step)
+        self._spec = spec = order.spec
+        self.uploader = CheckpointUploader(self._options, self.job, order.step, spec.first_epoch)
         if self.live is not None:
             self.after_stored.append(self.live.run.close)
         self.live, self.older = None, []  # their checkpoints no longer count

@@ -23,6 +23,7 @@ from runtime.executors.folder import WORK
 from runtime.executors.live_run import LiveRun
 from runtime.executors.local_checkpoints import owner_of
 from runtime.executors.options import ProcessOptions
+from runtime.executors.records import Order
 from runtime.identity import as_user
 from runtime.jobcode.rules import Unfit, parts_of
 from runtime.threads import in_thread
@@ -73,7 +74,7 @@ class JobOutputs:
         if live is None or program is None or not program.outputs or goes_on or self._future:
             return
         stop, options = threading.Event(), self._options
-        where = (live.run.order.job, live.epoch, live.run.folder)
+        where = (live.run.order, live.epoch, live.run.folder)
         base = Path(program.workdir) if program.workdir else live.run.folder / WORK
         self._stop = stop
         self._future = in_thread(
@@ -100,7 +101,7 @@ class JobOutputs:
 
 def _kept(
     options: ProcessOptions,
-    where: tuple[str, int, Path],
+    where: tuple[Order, int, Path],
     base: Path,
     patterns: Sequence[str],
     stop: threading.Event,
@@ -108,12 +109,12 @@ def _kept(
     says_none: bool,
 ) -> OutputsStored | None:
     """Store what is there, however long the store is away; None: nothing of it is."""
-    job, epoch, run = where
+    (order, epoch, run), job = where, where[0].job
     user, most, wait_s = owner_of(run), options.outputs_max_mib * _MIB, _WAIT_S
     found = find(base, patterns, most, user)
     while (found.files or says_none) and not stop.is_set():
         try:
-            uri = _stored(options.store, job, epoch, base, found, user)
+            uri = _stored(options.store, order, epoch, base, found, user)
         except CheckpointError as error:
             _log.warning("job %s: outputs not stored, next try in %g s: %s", job, wait_s, error)
             stop.wait(wait_s)
@@ -128,7 +129,7 @@ def _kept(
 
 
 def _stored(
-    store: CheckpointStore, job: str, epoch: int, base: Path, found: Found, user: int | None
+    store: CheckpointStore, order: Order, epoch: int, base: Path, found: Found, user: int | None
 ) -> str:
     for path in list(found.files):
         try:
@@ -140,8 +141,8 @@ def _stored(
             continue
         with os.fdopen(number, "rb") as file:
             size = os.fstat(number).st_size
-            store.keep_output(job, epoch, path, _pieces(file.fileno(), size))
-    return store.outputs_kept(job, epoch)
+            store.keep_output(order.job, epoch, path, _pieces(file.fileno(), size))
+    return store.outputs_kept(order.job, epoch, order.spec.first_epoch)
 
 
 def _opened(path: Path) -> int:

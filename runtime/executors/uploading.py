@@ -84,9 +84,11 @@ class _Upload:
 class CheckpointUploader:
     """Uploads the checkpoints of one job."""
 
-    def __init__(self, options: ExecutorOptions, job: str, committed_step: int) -> None:
+    def __init__(
+        self, options: ExecutorOptions, job: str, committed_step: int, first_epoch: int = 0
+    ) -> None:
         """Begin with `committed_step` in the store; 0: there is no checkpoint."""
-        self._job, self._store = job, options.store
+        self._job, self._store, self._first_epoch = job, options.store, first_epoch
         self._retention = options.checkpoint_retention
         #: The newest step that is in the store.
         self.step = committed_step
@@ -193,7 +195,7 @@ class CheckpointUploader:
                 user=user,
             )
             with contextlib.suppress(CheckpointError):  # tried again with the next checkpoint
-                self._store.retain(self._job, self._retention, needed)
+                self._store.retain(self._job, self._retention, needed, self._first_epoch)
             return stored
 
         self._upload = _Upload(checkpoint, now_s, stop, in_thread(work))

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from scheduler.core.state import ClusterState, Job, OpenCommand
-from scheduler.core.stimuli import Command
+from scheduler.core.stimuli import Command, next_epoch
 from schemas.commands import COMMANDS, CommandData, GangSpec, StartGang
 from schemas.events import RatePoint
 from schemas.programs import Program
@@ -27,6 +27,8 @@ def gang_spec(job: Job) -> GangSpec:
         start_cost_s=job.start_cost_s,
         tenant=job.tenant,
         program=None if job.program is None else Program.model_construct(**job.program),
+        # Those of a forgotten job of this name are of before: epochs are as high as the time.
+        first_epoch=next_epoch(0, job.submit_s),
     )
 
 

@@ -171,6 +171,22 @@ def test_retention_keeps_the_newest_and_the_needed(store: CheckpointStore, tmp_p
     assert store.retain("job-2", 1) == []
 
 
+def test_what_an_earlier_job_of_the_name_stored_is_neither_found_nor_removed(
+    store: CheckpointStore, tmp_path: Path
+) -> None:
+    source = saved(tmp_path)
+    for epoch, step in ((1, 30), (2, 40), (7, 10), (9, 20)):
+        store.commit("job-1", epoch, step, source, 1.0)
+    assert store.find("job-1", 40, first_epoch=7) is None
+    assert [one.step for one in store.committed("job-1", first_epoch=7)] == [20, 10]
+    assert [uri.rpartition("/")[2] for uri in store.retain("job-1", 1, [30], 7)] == ["7-10"]
+    assert committed(store) == [(9, 20), (2, 40), (1, 30)]
+    for epoch in (2, 7, 9):
+        store.keep_output("job-1", epoch, "log.txt", [b"x"])
+    store.outputs_kept("job-1", 9, first_epoch=7)
+    assert sorted(store._filesystem.entries("job-1/outputs")) == ["2", "9"]
+
+
 def test_remains_older_than_the_newest_are_swept(store: CheckpointStore, tmp_path: Path) -> None:
     source = saved(tmp_path)
     stop = threading.Event()

@@ -4,7 +4,7 @@ import pytest
 
 from scheduler.core.settings import Settings
 from scheduler.policies.interface import Plan, Snapshot
-from schemas.commands import Rebirth, StopGang
+from schemas.commands import Rebirth, StartGang, StopGang
 from schemas.events import GangHeld, StopReason, WorkerStarted
 from tests.builders import Cell, Planner, node_born, submitted, target, two_jobs
 
@@ -123,6 +123,26 @@ def test_forgotten_jobs_may_come_back_with_higher_epochs(cell: Cell) -> None:
     assert "j0" not in cell.state.jobs
     cell.feed(submitted("j0"))
     assert cell.run("j0", n0=1).epoch > last, "agents remember the epochs of the name"
+
+
+def test_a_job_with_the_name_of_a_forgotten_one_is_told_which_epochs_are_its_own() -> None:
+    cell = Cell(now_s=1_700_000_000.0).told(node_born("n0"), submitted("j0"))
+    last = cell.run("j0", n0=1).epoch
+    cell.stop_workers("j0", "completed", step=1000)
+    cell.wait(2 * 86_400.0 + 60.0, step_s=86_400.0)
+    cell.feed(submitted("j0"))
+    first = []
+    for _ in range(2):
+        cell.wait(600.0)
+        cell.plan({"j0": target(n0=1)})
+        (start,) = cell.sent(StartGang)
+        assert last < start.spec.first_epoch <= start.epoch
+        first.append(start.spec.first_epoch)
+        cell.acks()
+        cell.start_workers("j0")
+        cell.fail_worker("j0", "n0")
+        cell.stop_workers("j0", "superseded")
+    assert first[0] == first[1]
 
 
 def test_a_start_that_takes_too_long(cell: Cell) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from runtime.core import (
     GangStopped,
     KeepLease,
     Limits,
+    Outputs,
     Pace,
     StopWorkers,
     Tick,
@@ -185,8 +187,41 @@ def test_workers_that_the_state_does_not_know_are_ended() -> None:
 
 def test_saved_state_that_does_not_fit_the_nodes_is_refused() -> None:
     rows = running(n2=[3]).to_dict()
+    smaller = [SPECS[0], replace(SPECS[1], gpu_count=3)]
     with pytest.raises(ValueError, match="nodes: the saved state runs j on n2"):
-        AgentCore.from_dict("a", SPECS[:1], rows)
+        AgentCore.from_dict("a", smaller, rows)
+
+
+def _reborn(rows: dict[str, Any], *running: str) -> tuple[AgentCore, Outputs]:
+    """Start an agent anew that has the first node alone, from rows as they were stored."""
+    core = AgentCore.from_dict("a", SPECS[:1], json.loads(json.dumps(rows)))
+    return core, core.handle(Birth(running), NOW_S + 60)
+
+
+def test_a_node_that_was_taken_out_of_the_configuration_is_said_dead_once() -> None:
+    core = agent()
+    core.handle(Birth(), NOW_S)
+    rows = core.take_changes()
+    for _ in range(2):  # the first time it crashes before that is stored
+        core, outputs = _reborn(rows)
+        dead, born = events(outputs)
+        assert dead == NodeDied(node="n2", reason="is no longer in its agent's configuration")
+        assert isinstance(born, NodeBorn)
+    rows |= core.take_changes()
+    stored = {key: row for key, row in rows.items() if row is not None}
+    assert [type(event) for event in events(_reborn(stored)[1])] == [NodeBorn]
+
+
+def test_gangs_on_a_node_that_was_taken_out_end_with_it() -> None:
+    rows = running(n1=[0], n2=[3]).to_dict()
+    core, outputs = _reborn(rows, "j")
+    assert [type(event) for event in events(outputs)] == [NodeDied, NodeBorn]
+    assert not core.gangs
+    assert core.holder("n1") == (None,) * 4
+    assert StopWorkers("j", 0, False, 0.0) in outputs.actions, "those on the other node, too"
+    changes = core.take_changes()
+    assert (changes["gang/j"], changes["node/n2"]) == (None, None)
+    assert core.highest_epoch("j") == 1, "a late order must not start it again"
 
 
 def test_farewell_names_every_node() -> None:

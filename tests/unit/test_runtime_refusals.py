@@ -15,6 +15,7 @@ from runtime.build import Options
 from runtime.gate import LETTERS_PER_MINUTE
 from runtime.service import AgentService
 from runtime.simulated_owner import simulated
+from runtime.store import AgentStore
 from schemas.codec import command, encode
 from schemas.commands import CommandData, LendNode, Rebirth
 from schemas.events import CommandAcknowledged, NodeBorn
@@ -188,6 +189,32 @@ async def test_the_highest_leader_epoch_outlives_a_restart(world: World) -> None
     await world.during(service, (20.0, both))
     assert await world.acks() == [("c1", "done"), ("c2", "refused"), ("c1", "done")]
     assert service.counters.refused == {"stale_leader": 1, "replayed": 1}
+
+
+async def test_an_agent_that_is_moved_obeys_its_new_cell_whose_leader_is_older(
+    world: World,
+) -> None:
+    def sent(id: str, bootid: int, cell: str) -> Step:
+        return lambda: world.send(world.bytes_of(id, bootid=bootid, cell=cell))
+
+    await world.during(world.agent(cell="west"), (1.0, sent("w6", 6, "west")))
+    await world.during(world.agent(cell="east"), (20.0, sent("e4", 4, "east")))
+    service = world.agent(cell="west")
+    await world.during(service, (40.0, sent("w5", 5, "west")))
+    assert await world.acks() == [("w6", "done"), ("e4", "done"), ("w5", "refused")]
+    assert service.core.leader_epoch == 6, "it is moved back, and the former leader stays one"
+
+
+async def test_the_leader_epoch_of_an_earlier_release_counts_for_the_present_cell(
+    world: World,
+) -> None:
+    store = AgentStore.open(world.folder / "e1.db")
+    store.write({"leader": 6}, [], [])
+    store.close()
+    for second, (cell, epoch) in enumerate([("west", 6), ("east", -1), ("west", 6)]):
+        service = world.agent(cell=cell)
+        assert service.core.leader_epoch == epoch
+        await world.during(service, (10.0 * second, world.acks))
 
 
 async def test_what_was_not_signed_cannot_raise_the_leader_epoch(world: World) -> None:

@@ -72,6 +72,17 @@ def test_processes_of_a_machine_without_gpus(tmp_path: Path) -> None:
     assert real.problems(1001.0) == []
 
 
+def test_agents_of_two_cells_keep_jobs_of_one_name_apart_in_their_store(tmp_path: Path) -> None:
+    text = 'cell = "{cell}"\n' + WORKERS.replace("{folder}/runs", "{folder}/{cell}")
+    (tmp_path / "weights").touch()
+    for cell in ("west", "east"):
+        store = made(config(tmp_path, text, cell=cell))[0]._store
+        assert store is not None
+        store.commit("train", 1, 10, tmp_path / "weights", 1.0)
+    found = sorted(path.parent for path in (tmp_path / "store").rglob("manifest.json"))
+    assert found == [tmp_path / "store" / name for name in ("@east/train/1-10", "train/1-10")]
+
+
 def test_nodes_of_one_machine_share_its_gpus_out_and_none_is_given_twice(tmp_path: Path) -> None:
     two = [NodeSpec(name, "train", "training", 2, "a100", 1000) for name in ("n1", "n2")]
     four = config(tmp_path, WORKERS + '[agent.meter]\nsource = "host"\n').agent.workers
