@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from cloud_agent.clusters.gang_record import StartedRun
 from runtime.core import Pace
 from runtime.executors.folder import CHECKPOINTS
+from runtime.executors.gang_record import StartedRun
 from runtime.executors.progress import AnnouncedCheckpoint, ProgressFile
 from schemas.programs import Program
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from cloud_agent.clusters.attempt import Cluster
 from cloud_agent.clusters.folder import SharedFolder
 from cloud_agent.clusters.gang import ClusterContext, Gang
-from cloud_agent.clusters.gang_record import Final, GangRecord, forget, load
+from cloud_agent.clusters.gang_record import forget, load, write
 from cloud_agent.options import ClusterOptions
 from runtime.core import (
     CheckpointDone,
@@ -22,6 +22,7 @@ from runtime.core import (
     StopWorkers,
 )
 from runtime.executors.fetching import epochs, job_folder
+from runtime.executors.gang_record import Final, GangRecord
 from runtime.periodic import monotonic_s
 from runtime.trees import remove_tree
 
@@ -274,5 +275,5 @@ class ClusterExecutor:
             known.start_again(order, said_s)
             return
         record = GangRecord(order.job, order.epoch, order.placement, order.spec, order.step)
-        record.write(self._context.records)
+        write(record, self._context.records)
         self._gangs[order.job] = Gang(self._context, record)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cloud_agent.clusters.attempt import Attempt, Cluster, Work
 from cloud_agent.clusters.folder import RECORDS
-from cloud_agent.clusters.gang_record import Final, GangRecord, StartedRun
+from cloud_agent.clusters.gang_record import write
 from cloud_agent.options import ClusterOptions
 from runtime.core import (
     CheckpointDone,
@@ -26,6 +26,7 @@ from runtime.core import (
 )
 from runtime.core.state import without
 from runtime.executors.fetching import Fetch, job_folder
+from runtime.executors.gang_record import Final, GangRecord, StartedRun
 from runtime.executors.stall_detector import StallDetector
 from runtime.executors.uploading import CheckpointUploader, LocalCheckpoint, Uploaded
 from schemas.programs import Program
@@ -93,7 +94,7 @@ class Gang:
         self._stop_by_s, self._scale_by_s, self._has_started = None, now_s, False
         self._stop_upload_by_s, self._is_complete = math.inf, False
         self._uploader.abandon()
-        record.write(self._context.records)
+        write(record, self._context.records)
 
     def scale(self, order: ScaleWorkers) -> None:
         """Have it run on other GPUs, under the order's epoch."""
@@ -107,7 +108,7 @@ class Gang:
             record.giving_up.append(record.epoch)
         record.epoch, record.placement = order.epoch, order.placement
         self._has_started = False
-        record.write(self._context.records)
+        write(record, self._context.records)
         if self._is_complete:  # its result waits to be stored: no workers are to be started
             self._report_left(self._last_step())
             self._context.report(GangStarted(record.job, record.epoch, self._last_step()))
@@ -166,7 +167,7 @@ class Gang:
         """
         if self.record.saved == report:
             self.record.saved = None
-            self.record.write(self._context.records)
+            write(self.record, self._context.records)
         if self._committed is not None and self._committed.uri == report.uri:
             self._uploader.reported(self._committed)
 
@@ -251,7 +252,7 @@ class Gang:
                 return
             resume = fetch.future.result()
         record.started = StartedRun(record.epoch, record.placement, step, resume)
-        record.write(self._context.records)
+        write(record, self._context.records)
         self._begin(record.started)
 
     def _forget_past(self, step: int) -> None:
@@ -315,7 +316,7 @@ class Gang:
         for epoch in record.giving_up:
             self._context.report(WorkersLeft(record.job, epoch, step))
         record.giving_up = []
-        record.write(self._context.records)
+        write(record, self._context.records)
 
     def _conclude(self, ended: Attempt, now_s: float) -> None:
         """Report how it ended, once the last upload is done or its time is over; or start again."""
@@ -323,7 +324,7 @@ class Gang:
         assert outcome is not None
         if self._is_unwanted and self._stop_by_s is None and not self._is_complete:
             record.started, self._attempt = None, None
-            record.write(self._context.records)
+            write(record, self._context.records)
         elif self._uploader.busy and now_s < self._upload_by_s:
             return
         elif self._is_complete and self._uploader.newest_is_durable:
@@ -341,7 +342,7 @@ class Gang:
         self._uploader.abandon()
         self.record.final, self.record.committed_step = final, self._uploader.step
         try:
-            self.record.write(self._context.records)
+            write(self.record, self._context.records)
         except OSError:
             self.record.final = None  # nor is it reported; the next call tries again
             raise
@@ -353,7 +354,7 @@ class Gang:
         if record.move_end(epoch) and record.final is not None:
             # Before it is recorded: an order that comes again would change nothing then.
             self._context.report(record.final)
-            record.write(self._context.records)
+            write(record, self._context.records)
 
     # --- checkpoints ---
 
@@ -371,7 +372,7 @@ class Gang:
             self._save_by_s, self._committed = None, result
             record.committed_step = self._uploader.step
             record.saved = result.report(record.job, record.epoch)
-            record.write(self._context.records)
+            write(record, self._context.records)
             self._context.report(record.saved)
         elif result is not None:
             self._save_by_s = None
