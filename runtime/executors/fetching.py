@@ -11,7 +11,7 @@ from runtime.checkpoints.store import CheckpointError, CheckpointStore
 from runtime.executors.failures import Failure
 from runtime.executors.folder import COMMITTED, read_json
 from runtime.executors.local_checkpoints import epoch_of, run_folders
-from runtime.executors.options import ProcessOptions
+from runtime.executors.options import ExecutorOptions, ProcessOptions
 from runtime.executors.tenants import FETCHED, close_fetched, remove_fetched, user_of
 from runtime.jobcode.fetching import CodeRefused, CodeSource, fetch_code
 from runtime.threads import in_thread
@@ -21,11 +21,11 @@ from schemas.commands import GangSpec
 class Fetch:
     """A fetch under way; `future` gives the checkpoint's path, or why there is none."""
 
-    def __init__(
-        self, store: CheckpointStore, root: Path, job: str, step: int, *, closed: bool = False
-    ) -> None:
-        """Start it in a thread of its own, into a folder that is `closed` to other users or not."""
-        self.cancel = threading.Event()
+    def __init__(self, options: ExecutorOptions, job: str, step: int) -> None:
+        """Start it in a thread of its own."""
+        store, root = options.store, options.root
+        closed = isinstance(options, ProcessOptions) and options.tenants is not None
+        self.step, self.cancel = step, threading.Event()
         self.future = in_thread(lambda: fetched(store, root, job, step, self.cancel, closed=closed))
 
     @property
@@ -38,11 +38,9 @@ class Fetch:
 class CodeFetch:
     """Code on its way to a run; `future` gives the folder that it was unpacked into."""
 
-    def __init__(
-        self, options: ProcessOptions, job: str, spec: GangSpec, step: int, resume: Path | None
-    ) -> None:
-        """Start it in a thread of its own, for a run that begins at `step` from `resume`."""
-        self.step, self.resume, self.cancel = step, resume, threading.Event()
+    def __init__(self, options: ProcessOptions, job: str, spec: GangSpec) -> None:
+        """Start it in a thread of its own."""
+        self.cancel = threading.Event()
         program = spec.program
         assert program is not None
 

@@ -1,6 +1,9 @@
-"""What is known and wanted of one gang: all that the next agent needs to go on with it."""
+"""What is known and wanted of one gang: all that the next agent needs to go on with it.
 
-from dataclasses import dataclass, field, replace
+Where gangs run on a cluster, it is a file. On one machine the run folders say the same.
+"""
+
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +28,7 @@ _Final = Annotated[
 
 @dataclass(slots=True)
 class StartedRun:
-    """A run that was submitted to the cluster, or is about to be."""
+    """A run that was started, or is about to be."""
 
     epoch: int
     placement: Placement
@@ -46,7 +49,7 @@ class GangRecord:
     spec: GangSpec
     #: The newest step that is durable.
     committed_step: int
-    #: What the cluster runs, perhaps still under an older epoch; None: nothing.
+    #: The last run that was started, perhaps still under an older epoch; None: there was none.
     started: StartedRun | None = None
     #: The step to start again from, whatever `started` still saves; None: it goes on.
     anew_step: int | None = None
@@ -58,13 +61,3 @@ class GangRecord:
     saved: CheckpointDone | None = None
     #: How it ended, until that is stored.
     final: _Final | None = None
-
-    def move_end(self, epoch: int) -> bool:
-        """Put its end under the epoch of an order that came after it; False if there is none.
-
-        The core has taken that epoch, and ignores an end that is reported under an earlier one.
-        """
-        if self.final is None or epoch <= self.final.epoch:
-            return False
-        self.epoch, self.final = epoch, replace(self.final, epoch=epoch)
-        return True

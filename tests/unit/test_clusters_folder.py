@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cloud_agent.clusters.attempt import Attempt, Progress, Work
+from cloud_agent.clusters.attempt import Attempt, Work
 from cloud_agent.clusters.executor import ClusterExecutor
 from cloud_agent.clusters.folder import MARK
 from cloud_agent.clusters.gang_record import write
@@ -55,7 +55,7 @@ class Looked:
 
     def attempt(self, work: Work) -> Attempt:
         kind = Shut if work.job.startswith("shut") else Still
-        return kind(work, Progress(work.folder, []))
+        return kind(work, [])
 
     def delete_orphans(self, held: Collection[tuple[str, int]]) -> None:
         self.kept.append(set(held))
