@@ -6,22 +6,22 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from cloud_agent.clusters.attempt import Cluster
-from cloud_agent.clusters.folder import SharedFolder
-from cloud_agent.clusters.gang import ClusterContext, Gang
-from cloud_agent.clusters.gang_record import Final, GangRecord, forget, load
+from cloud_agent.clusters.folder import RECORDS, SharedFolder
+from cloud_agent.clusters.gang import ClusterGang
+from cloud_agent.clusters.gang_record import forget, load, write
 from cloud_agent.options import ClusterOptions
 from runtime.core import (
     CheckpointDone,
-    CheckpointWorkers,
     GangFailed,
     GangProgress,
     KeepLease,
     Report,
     ScaleWorkers,
     StartWorkers,
-    StopWorkers,
 )
 from runtime.executors.fetching import epochs, job_folder
+from runtime.executors.gang import GangOrder
+from runtime.executors.gang_record import Final, GangRecord
 from runtime.periodic import monotonic_s
 from runtime.trees import remove_tree
 
@@ -36,7 +36,7 @@ _ASK_S = 0.2
 _KEEP_RUNS = 20
 _NO_RECORD = "the folder of runs has no record of it"
 
-_Order = StartWorkers | ScaleWorkers | CheckpointWorkers | StopWorkers | KeepLease
+_Order = GangOrder | KeepLease
 
 
 class ClusterExecutor:
@@ -65,7 +65,7 @@ class ClusterExecutor:
         self._folder = SharedFolder(options.root, remembered or {})
         self._remembered = dict(remembered or {})
         self._has_loaded = False
-        self._context = ClusterContext(options, cluster, self._report)
+        self._records = options.root / RECORDS
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._ending = threading.Event()
@@ -76,7 +76,7 @@ class ClusterExecutor:
         self._progress: tuple[GangProgress, ...] = ()
         self._stuck: tuple[tuple[str, float], ...] = ()
         self._now_s, self._steady_s = 0.0, monotonic_s()
-        self._gangs: dict[str, Gang] = {}
+        self._gangs: dict[str, ClusterGang] = {}
         self._fast_until_s = monotonic_s() + _FAST_S
         self._is_busy = True
         self._broken: Exception | None = None
@@ -154,12 +154,13 @@ class ClusterExecutor:
 
     def _load(self) -> None:
         """Take over the recorded gangs."""
-        self._gangs = {
-            record.job: Gang(self._context, record) for record in load(self._context.records)
-        }
+        self._gangs = {record.job: self._gang_of(record) for record in load(self._records)}
         self._has_loaded, self._is_busy = True, bool(self._gangs)
         for gang in self._gangs.values():
             gang.repeat()
+
+    def _gang_of(self, record: GangRecord) -> ClusterGang:
+        return ClusterGang(self._options, self._cluster, record, self._report)
 
     def _load_late(self) -> None:
         """Take over the recorded gangs now that the folder is back; the others have failed."""
@@ -223,12 +224,12 @@ class ClusterExecutor:
             if gang is None:
                 continue
             if isinstance(report, CheckpointDone):
-                gang.stored(report)
+                gang.checkpoints.stored(report)
             elif gang.record.final == report:
                 self._forget(report.job)
 
     def _forget(self, job: str) -> None:
-        forget(self._context.records, job)
+        forget(self._records, job)
         del self._gangs[job]
         folder = job_folder(self._options.root, job)
         remove_tree(folder / "fetched")
@@ -243,19 +244,14 @@ class ClusterExecutor:
                 self._cluster.keep_lease(order.until_s, order.grace_s)
             elif isinstance(order, StartWorkers):
                 self._take(order, gang, said_s)
-            elif isinstance(order, ScaleWorkers):
-                if gang is None:  # the core holds it under this epoch, and would wait for its end
-                    self._report(GangFailed(order.job, order.epoch, _NO_RECORD))
-                else:
-                    gang.scale(order)
-            elif gang is not None and isinstance(order, CheckpointWorkers):
-                gang.checkpoint(order, said_s)
             elif gang is not None:
-                assert isinstance(order, StopWorkers)
-                gang.stop(order, said_s)
+                gang.take(order, said_s)
+            elif isinstance(order, ScaleWorkers):
+                # The core holds it under this epoch, and would wait for its end.
+                self._report(GangFailed(order.job, order.epoch, _NO_RECORD))
             self._orders.popleft()  # only now: an order that could not be recorded is tried again
 
-    def _take(self, order: StartWorkers, known: Gang | None, said_s: float) -> None:
+    def _take(self, order: StartWorkers, known: ClusterGang | None, said_s: float) -> None:
         """Record a new gang; of a known one this is the same order again, or a newer epoch."""
         program, why = order.spec.program, ""
         if program is None:
@@ -271,8 +267,8 @@ class ClusterExecutor:
             self._report(GangFailed(order.job, order.epoch, why, retriable=False))
             return
         if known is not None and known.record.final is None:
-            known.start_again(order, said_s)
+            known.take(order, said_s)
             return
         record = GangRecord(order.job, order.epoch, order.placement, order.spec, order.step)
-        record.write(self._context.records)
-        self._gangs[order.job] = Gang(self._context, record)
+        write(record, self._records)
+        self._gangs[order.job] = self._gang_of(record)

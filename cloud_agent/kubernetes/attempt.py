@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from cloud_agent.clusters.attempt import Attempt as ClusterAttempt, Outcome, Progress, Work
+from cloud_agent.clusters.attempt import Attempt as ClusterAttempt, Work
 from cloud_agent.kubernetes.api import Api, Away, Json, Refused
 from cloud_agent.kubernetes.body import (
     SAID,
@@ -28,6 +28,7 @@ from cloud_agent.kubernetes.objects import End, JobSeen, PodSeen, hindered
 from cloud_agent.kubernetes.record import Record, load
 from cloud_agent.options import KubernetesOptions
 from runtime.durable import write_file
+from runtime.executors.attempt import Outcome
 from runtime.executors.folder import CHECKPOINTS, WORK
 
 _log = logging.getLogger(__name__)
@@ -59,7 +60,6 @@ class _Waits:
     """Since when something is so; None: it is not."""
 
     to_run_s: float | None = None
-    to_speak_s: float | None = None
     why: str = ""
 
 
@@ -131,8 +131,7 @@ class Attempt(ClusterAttempt):
 
     def __init__(self, context: RunContext, work: Work) -> None:
         self._nodes, self._name = nodes_of(work), job_name(work)
-        names = [progress_name(rank) for rank in range(len(self._nodes))]
-        super().__init__(work, Progress(work.folder, names))
+        super().__init__(work, [progress_name(rank) for rank in range(len(self._nodes))])
         self._context = context
         self._record: Record | None = load(work.folder)
         self.ended = None if self._record is None else self._record.outcome
@@ -167,9 +166,7 @@ class Attempt(ClusterAttempt):
         try:
             if self._record is None:
                 self._submit(view, now_s, is_unwanted=leave_by_s is not None)
-            elif view is None:
-                self._note_start(now_s, is_running=False)
-            else:
+            elif view is not None:
                 self._follow(self._record, view, now_s, leave_by_s)
         except Away:
             return  # tried again at the next call; the informer notices too
@@ -228,7 +225,7 @@ class Attempt(ClusterAttempt):
         job = next((one for one in view.jobs if one.uid == record.uid), None)
         pods = self._own(view.pods)
         self._history.note(pods)
-        is_unwanted = leave_by_s is not None
+        self.runs, is_unwanted = False, leave_by_s is not None
         if job is not None and not is_unwanted:
             self._keep_lease(job)
         # Workers that somebody else sends away exit with 0, too, and then their Job is complete.
@@ -237,7 +234,6 @@ class Attempt(ClusterAttempt):
         # Pods are watched apart from Jobs: that they were sent away may not be shown yet.
         is_behind = any(not pod.is_over for pod in pods if pod.owner)
         if job is not None and job.complete and is_ours and not is_behind:
-            self._note_start(now_s, is_running=False)
             self._end(record, Outcome(True))
         elif job is None and not pods:
             self._look_whether_gone(record, is_unwanted=is_unwanted)
@@ -246,7 +242,7 @@ class Attempt(ClusterAttempt):
         elif record.cause is not None or self._find_cause(record, job, pods):
             self._terminate(record, job, pods, now_s, now_s + _FAILED_GRACE_S)
         elif self._has_begun(record, pods, now_s):
-            self._note_start(now_s, is_running=True)
+            self.runs = True
         elif job is not None and not record.released:
             self._release(record, job, view, now_s)
         else:
@@ -334,15 +330,6 @@ class Attempt(ClusterAttempt):
             return False
         now = self._context.api.job(job.name)
         return now is not None and bool(now["spec"].get("suspend"))
-
-    def _note_start(self, now_s: float, *, is_running: bool) -> None:
-        """Note that it trains: at its first report, or when it has lived for `quiet_start_s`."""
-        waits = self._waits
-        if is_running and waits.to_speak_s is None:
-            waits.to_speak_s = now_s
-        lived_s = -1.0 if waits.to_speak_s is None else now_s - waits.to_speak_s
-        if self.progress.step is not None or lived_s >= self._context.options.quiet_start_s:
-            self.trains = True
 
     # --- end ---
 

@@ -7,8 +7,8 @@ record has never run, and a run with a record whose Job is missing must not get 
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cloud_agent.clusters.attempt import Outcome
 from runtime.durable import write_json
+from runtime.executors.attempt import Outcome
 from runtime.executors.folder import read_json
 
 _FILE = "kubernetes.json"

@@ -8,15 +8,15 @@ that is COMPLETING is not over.
 import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
-from cloud_agent.clusters.attempt import Attempt as ClusterAttempt, Outcome, Progress, Work
+from cloud_agent.clusters.attempt import Attempt as ClusterAttempt, Work
 from cloud_agent.options import SlurmOptions
 from cloud_agent.slurm.commands import Slurm, SlurmError, SlurmJob
 from cloud_agent.slurm.outcome import outcome
 from cloud_agent.slurm.run import Run, progress_names
 from cloud_agent.slurm.scripts import sbatch_options, write_scripts
+from runtime.executors.attempt import Outcome
 
 #: Slurm is asked for the same again after this long.
 _AGAIN_S = 5.0
@@ -31,23 +31,13 @@ _REFUSALS = 3
 Listing = Mapping[tuple[str, int], Sequence[SlurmJob]] | None
 
 
-@dataclass(slots=True)
-class _Wait:
-    """Since when it waits: for Slurm to begin it, then for the workers' first report."""
-
-    since_s: float | None = None
-    is_running: bool = False
-    was_begun: bool = False
-
-
 class Attempt(ClusterAttempt):
     """The run of one epoch on Slurm."""
 
     def __init__(
         self, options: SlurmOptions, slurm: Slurm, listing: Callable[[], Listing], work: Work
     ) -> None:
-        names = progress_names(len(work.started.placement))
-        super().__init__(work, Progress(work.folder, names))
+        super().__init__(work, progress_names(len(work.started.placement)))
         self.files = Run(work.folder)
         if work.program.secrets:
             words = "secrets: an agent of a Slurm cluster has none; leave them out"
@@ -56,7 +46,9 @@ class Attempt(ClusterAttempt):
         self._sent = False
         self._id: int | None = None
         self._refusals, self._retry_s = 0, -math.inf
-        self._wait = _Wait()
+        #: Since when it waits for Slurm to begin it, and whether it was seen to have begun.
+        self._waits_since_s: float | None = None
+        self._was_begun = False
         self._requests = self.files.requests()
         self._leave_by_s, self._again_s = math.inf, -math.inf
         self._cancel_s = -math.inf
@@ -103,7 +95,7 @@ class Attempt(ClusterAttempt):
         if listing is None:
             if claim is not None and leave_by_s is not None:
                 self._ask_to_leave(now_s, leave_by_s)
-            self._note_start(now_s, is_running=claim is not None)
+            self.runs = self.runs or claim is not None
             return
         there = listing.get(self.run, ())
         live = [one for one in there if not one.ended]
@@ -119,7 +111,7 @@ class Attempt(ClusterAttempt):
         elif own is not None and own.waits:
             self._wait_for_start(own, claim is not None, now_s)
         else:
-            self._note_start(now_s, is_running=own is not None)
+            self.runs = self.runs or own is not None
             self._end_remains(live, now_s)
 
     def _end_remains(self, live: Sequence[SlurmJob], now_s: float) -> None:
@@ -135,28 +127,19 @@ class Attempt(ClusterAttempt):
 
     def _wait_for_start(self, own: SlurmJob, was_begun: bool, now_s: float) -> None:
         """Wait for Slurm to begin it, up to a limit."""
-        wait, limit_s = self._wait, self._options.pending_timeout_s
-        wait.since_s = now_s if wait.since_s is None else wait.since_s
-        if was_begun and not wait.was_begun:
-            wait.was_begun = True  # it may have begun after Slurm made its listing
+        limit_s = self._options.pending_timeout_s
+        since_s = self._waits_since_s = self._waits_since_s or now_s
+        if was_begun and not self._was_begun:
+            self._was_begun = True  # it may have begun after Slurm made its listing
         elif was_begun:
             self._cause = "Slurm put the job back into its queue: a node failed, or an operator did"
             self._cancel([own], now_s)
-        elif now_s - wait.since_s > limit_s and self.files.close():
+        elif now_s - since_s > limit_s and self.files.close():
             self._cause = (
                 f"Slurm has not begun the job within {limit_s:g} s, it says {own.reason}; see that "
                 "the nodes are up and their GPUs left to Tidegate"
             )
             self._cancel([own], now_s)
-
-    def _note_start(self, now_s: float, *, is_running: bool) -> None:
-        """Note that it trains: at its first report, or when it has lived for `quiet_start_s`."""
-        wait = self._wait
-        if is_running and not wait.is_running:
-            wait.is_running, wait.since_s = True, now_s
-        lived_s = now_s - wait.since_s if wait.is_running and wait.since_s is not None else -1.0
-        if self.progress.step is not None or lived_s >= self._options.quiet_start_s:
-            self.trains = True
 
     def _terminate(self, live: Sequence[SlurmJob], now_s: float, leave_by_s: float) -> None:
         """Stop the workers in time: through their keepers, and if that fails through Slurm."""

@@ -1,8 +1,8 @@
 """How a run on Slurm ended, in words, and whether trying again makes sense."""
 
-from cloud_agent.clusters.attempt import Outcome
 from cloud_agent.slurm.commands import SlurmJob
 from cloud_agent.slurm.run import Run
+from runtime.executors.attempt import Outcome
 from schemas.programs import Program
 
 _WORDS = {

@@ -21,18 +21,12 @@ from schemas.commands import GangSpec
 class Fetch:
     """A fetch under way; `future` gives the checkpoint's path, or why there is none."""
 
-    def __init__(
-        self,
-        options: ExecutorOptions,
-        job: str,
-        step: int,
-        first_epoch: int,
-        *,
-        closed: bool = False,
-    ) -> None:
-        """Start it in a thread of its own, into a folder that is `closed` to other users or not."""
-        self.cancel = threading.Event()
-        store, root, stop = options.store, options.root, self.cancel
+    def __init__(self, options: ExecutorOptions, job: str, step: int, first_epoch: int) -> None:
+        """Start it in a thread of its own."""
+        store, root = options.store, options.root
+        closed = isinstance(options, ProcessOptions) and options.tenants is not None
+        self.step, self.cancel = step, threading.Event()
+        stop = self.cancel
         self.future = in_thread(
             lambda: fetched(store, root, job, step, stop, first_epoch, closed=closed)
         )
@@ -47,11 +41,9 @@ class Fetch:
 class CodeFetch:
     """Code on its way to a run; `future` gives the folder that it was unpacked into."""
 
-    def __init__(
-        self, options: ProcessOptions, job: str, spec: GangSpec, step: int, resume: Path | None
-    ) -> None:
-        """Start it in a thread of its own, for a run that begins at `step` from `resume`."""
-        self.step, self.resume, self.cancel = step, resume, threading.Event()
+    def __init__(self, options: ProcessOptions, job: str, spec: GangSpec) -> None:
+        """Start it in a thread of its own."""
+        self.cancel = threading.Event()
         program = spec.program
         assert program is not None
 

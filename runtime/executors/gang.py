@@ -1,399 +1,396 @@
-"""One gang as a state machine (`runtime.executors.phases`), driven by `advance`."""
+"""The lifecycle of one gang, the same wherever its workers run.
+
+What is wanted of a gang is in its record. Each call of `advance` compares that with what is seen,
+and takes the next step: fetch a checkpoint, start workers, have them leave under another epoch,
+upload what they saved last, report the end. So a step that a full disk or an absent folder cut off
+is taken at the next call, and an agent that is restarted goes on from the record.
+"""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from dataclasses import replace
+from typing import Generic, Literal, TypeVar
 
-from runtime.core import CheckpointWorkers, GangProgress, ScaleWorkers, StartWorkers, StopWorkers
-from runtime.core.messages import GangCompleted, GangFailed, GangStopped, Report
+from runtime.core import (
+    CheckpointWorkers,
+    GangCompleted,
+    GangFailed,
+    GangProgress,
+    GangStarted,
+    GangStopped,
+    Report,
+    ScaleWorkers,
+    StartWorkers,
+    StopWorkers,
+    WorkersLeft,
+)
 from runtime.core.state import without
-from runtime.executors.environment import NoSecrets
-from runtime.executors.fetching import CodeFetch, Fetch
-from runtime.executors.live_run import LiveRun, last_step
-from runtime.executors.local_checkpoints import newest_synced
-from runtime.executors.options import ProcessOptions
-from runtime.executors.outputs import JobOutputs
-from runtime.executors.phases import BETWEEN_S, OVERDUE_S, WITH_WORKERS, Phase
-from runtime.executors.records import Order, ResizeRequest
-from runtime.executors.report_queue import ReportQueue
-from runtime.executors.resize_monitor import ResizeMonitor
-from runtime.executors.resuming import origin_of, prepare_start, was_lost_with_machine
-from runtime.executors.runs import Run, StopReason
-from runtime.executors.stopping import StopRequest
-from runtime.executors.uploading import CheckpointUploader, Uploaded
+from runtime.executors.attempt import Attempt, Leave, Outcome
+from runtime.executors.failures import Failure
+from runtime.executors.gang_checkpoints import Found, GangCheckpoints
+from runtime.executors.gang_record import Final, GangRecord, StartedRun
+from runtime.executors.options import ExecutorOptions
+from runtime.executors.stall_detector import StallDetector
+
+#: What a gang can be told.
+GangOrder = StartWorkers | ScaleWorkers | CheckpointWorkers | StopWorkers
+#: What becomes of a gang whose workers are gone. One that goes on is started again.
+Ending = Literal["goes_on", "complete", "stopped", "failed"]
+AnAttempt = TypeVar("AnAttempt", bound=Attempt)
 
 
-class Gang:
-    """The workers of one job on this machine, whatever their epoch."""
+class Gang(ABC, Generic[AnAttempt]):
+    """The workers of one job, whatever their epoch. All calls come from one thread."""
 
-    def __init__(self, options: ProcessOptions, order: StartWorkers | Order, saved: int) -> None:
-        """Use `begun` or `adopted`; `saved` is the newest step in the store."""
-        self.job, self.epoch, self.placement = order.job, order.epoch, order.placement
-        self.phase: Phase = "fetching"
-        self.live: LiveRun | None = None
-        #: Earlier runs: their workers are gone; some checkpoints may not be durable yet.
-        self.older: list[LiveRun] = []
-        self.after_stored: list[Callable[[], None]] = []  #: To do once the reports are stored.
-        self.fallbacks = 0  #: Changes of size in place that became restarts.
-        self._options, self._spec = options, order.spec
-        self.uploader = CheckpointUploader(options, order.job, saved, order.spec.first_epoch)
-        self._now_s, self._due_s = -math.inf, math.inf  # the moment of the present call; the next
-        self._reports = ReportQueue(order.job)
-        self._fetch: Fetch | CodeFetch | None = None
-        self._stop: StopRequest | None = None
-        self._restart_order: StartWorkers | None = None
-        self._monitor: ResizeMonitor | None = None
-        self._save_by_s: float | None = None
-        self._final: Callable[[], Report] | None = None
-        self._outputs = JobOutputs(options)
-        self._lost = False  #: Whether it was lost with its machine, and not started again.
-        self._began: Run | None = None  #: Its first checkpoint may have to be made durable yet.
-
-    @classmethod
-    def begun(cls, options: ProcessOptions, order: StartWorkers, now_s: float) -> "Gang":
-        """Begin what the order asks for."""
-        gang = cls(options, order, order.step)
-        gang._now_s = now_s
-        try:
-            if (synced := prepare_start(options.root, order)) is None:
-                gang._begin(order.step)
-            else:
-                gang._launch(synced.step, synced.path)
-        except OSError as error:
-            gang._fail(f"the folder of its run cannot be made: {error}")
-        return gang
-
-    @classmethod
-    def adopted(cls, options: ProcessOptions, run: Run, older: Sequence[Run]) -> "Gang":
-        """Take over a run that an earlier agent began; `older` are those it was scaled from."""
-        order = run.order
-        durable = [said["step"] for one in (run, *older) if (said := one.committed()) is not None]
-        gang = cls(options, order, max([order.committed_step, *durable]))
-        gang.older = [LiveRun(options, one) for one in older]
-        gang._reports.repeat_left(order.left, order.step)
-        gang.live, asked = LiveRun(options, run), run.stop_reason()
-        gang._lost, gang._began = was_lost_with_machine(run), run if run.this_boot else None
-        gang.phase = "launching" if asked is None else "leaving"
-        if asked is None and not run.was_started:
-            gang.live = None
-            gang._launch(order.step, order.resume)
-        elif (request := run.resize_request) is not None:
-            gang.epoch, gang.placement = request.epoch, request.placement
-            gang._reports.repeat_left(request.left, order.step)
-            if request.gives_up_gpus:
-                gang._reports.expect_release(request.epoch_before)
-            if asked is None and run.this_boot:
-                gang._monitor = ResizeMonitor(gang.live, request, options.resize_s)
-                gang.phase = "resizing"
-        return gang
+    def __init__(
+        self, options: ExecutorOptions, record: GangRecord, report: Callable[[Report], None]
+    ) -> None:
+        """Begin what a record says; nothing is started before the first `advance`."""
+        self.record = record
+        #: The present run, also once its workers are gone; None: there is none.
+        self.attempt: AnAttempt | None = None
+        self.checkpoints = GangCheckpoints(options, record, report, self._write)
+        self._options, self._report = options, report
+        self._now_s = -math.inf  # the moment of the present call
+        self._stall = StallDetector(options, record.job)
+        self._runs_since_s: float | None = None
+        self._has_started = False
+        self._stop: Leave | None = None
+        self._scale_by_s: float | None = None
+        self._ending: Ending | None = None
+        self._outcome = Outcome(False)
+        #: By when the last checkpoint must be uploaded: after a stop, and after any end.
+        self._stop_upload_by_s = self._upload_by_s = math.inf
 
     # --- what others may see ---
 
     @property
-    def waits(self) -> bool:
-        """Whether something is under way that ends soon."""
-        return self.phase != "running" or self.uploader.busy or self._save_by_s is not None
-
-    @property
-    def result_is_durable(self) -> bool:
-        """Whether the job is complete, and its newest checkpoint durable."""
-        return self._final == self._completed and self.uploader.newest_is_durable
+    def stuck_since_s(self) -> float | None:
+        """Since when its workers have taken no step; None: they do, or never reported any."""
+        return self._stall.since_s if self._trains else None
 
     def progress(self) -> GangProgress | None:
-        """How far it is; None before the first step, and if the job does not report."""
-        return self.live.progress(self.epoch) if self.live and self.phase == "running" else None
+        """Give how far it is, once it trains and its rate is known."""
+        record, attempt = self.record, self.attempt
+        if attempt is None or not self._trains:
+            return None
+        said, per_step = attempt.progress, record.spec.samples_per_step
+        pace = said.pace(per_step)  # first: the rate may come from it
+        rate = said.samples_per_s(per_step)
+        if said.step is None or rate is None:
+            return None
+        return GangProgress(record.job, record.epoch, self._step, rate, pace, said.metrics)
+
+    def repeat(self) -> None:
+        """Report again, after a restart, what the agent may not have stored."""
+        record = self.record
+        for epoch, step in record.left:
+            self._report(WorkersLeft(record.job, epoch, step))
+        if record.saved is not None:
+            record.saved = replace(record.saved, epoch=record.epoch)
+            self._report(record.saved)
+        if record.final is not None:
+            self._report(record.final)
 
     # --- orders ---
 
-    def start(self, order: StartWorkers, now_s: float) -> None:
-        """Start again under a newer epoch; the work of the earlier run no longer counts."""
-        if order.epoch <= self.epoch:
-            return
-        self._now_s, self._restart_order = now_s, order
-        self.epoch, self.placement = order.epoch, order.placement
-        if self.phase in WITH_WORKERS:
-            self._ask_to_leave(0.0, kill=True, why="stop")
-        else:
-            self._begin_anew(order)
+    def take(self, order: GangOrder, now_s: float) -> None:
+        """Take an order, perhaps for the second time; `advance` carries it out."""
+        record, final = self.record, self.record.final
+        if final is not None:
+            if isinstance(order, ScaleWorkers | StopWorkers) and order.epoch > final.epoch:
+                # The core has taken that epoch, and ignores an end under an earlier one.
+                record.epoch, record.final = order.epoch, replace(final, epoch=order.epoch)
+                # Before it is recorded: an order that comes again would change nothing then.
+                self._report(record.final)
+                self._write()
+        elif isinstance(order, CheckpointWorkers):
+            if not self.checkpoints.is_asked:
+                self.checkpoints.ask(now_s)
+                self._save()
+        elif isinstance(order, StopWorkers):
+            self._take_stop(order, now_s)
+        elif order.epoch > record.epoch:
+            if isinstance(order, StartWorkers):  # what the earlier run does no longer counts
+                record.anew_step, record.giving_up, record.left = order.step, [], []
+                record.spec, self._scale_by_s = order.spec, now_s
+                self._stop, self._stop_upload_by_s, self._ending = None, math.inf, None
+                self.checkpoints.abandon()
+            elif without(record.placement, order.placement):
+                record.giving_up.append(record.epoch)
+            record.epoch, record.placement = order.epoch, order.placement
+            self._has_started = False
+            self._write()
 
-    def scale(self, order: ScaleWorkers, now_s: float) -> None:
-        """Change the GPUs: in place, or the workers save, leave, and are started again."""
-        if order.epoch <= self.epoch:
-            return
-        if without(self.placement, order.placement):
-            self._reports.expect_release(self.epoch)
-        self._now_s, self.epoch, self.placement = now_s, order.epoch, order.placement
-        if self.live is not None and self.phase in ("launching", "running"):
-            self._change_size(self.live)
-        elif self.phase == "awaiting_scale":
-            self._restart_with_new_gpus()
-        elif self.phase in ("fetching", "uploading"):
-            self._report_left(self.epoch)
+    def _take_stop(self, order: StopWorkers, now_s: float) -> None:
+        # The epoch is higher if the agent ended before it could pass on a change of size.
+        self.record.epoch = max(self.record.epoch, order.epoch)
+        by_s = now_s + (order.grace_s if order.checkpoint else 0.0)
+        upload_s = self._options.final_upload_timeout_s if order.checkpoint else 0.0
+        asked = self._stop or Leave(math.inf, "stop")
+        self._stop = asked.tightened(by_s, saves=order.checkpoint)
+        self._stop_upload_by_s = min(self._stop_upload_by_s, by_s + upload_s)
+        self._upload_by_s = min(self._upload_by_s, self._stop_upload_by_s)
 
-    def checkpoint(self, order: CheckpointWorkers, now_s: float) -> None:
-        """Have a checkpoint written; the next that is written is the answer."""
-        self.epoch = max(self.epoch, order.epoch)
-        if self._save_by_s is not None:
-            return
-        self._save_by_s = now_s + self._options.save_s
-        if self.live is not None and self.phase == "running":
-            self.live.save()
+    # --- what kinds of executors do each in their way ---
 
-    def stop(self, order: StopWorkers, now_s: float) -> None:
-        """Stop for good; a repeated order can only bring the deadline forward."""
-        self._now_s, self._restart_order, self.epoch = now_s, None, max(self.epoch, order.epoch)
-        self._stop = stop = (self._stop or StopRequest()).tightened(order, now_s)
-        if self.phase in WITH_WORKERS:
-            left_s = max(0.0, stop.deadline_s - now_s)
-            self._ask_to_leave(left_s, kill=not stop.saves, why="stop")
-        elif self.phase != "over":
-            if self._fetch is not None:
-                self._fetch.cancel.set()
-            if self._final is None:
-                self._end(self._stopped, self._upload_until_s())
-            self._due_s = min(self._due_s, self._upload_until_s())
+    @abstractmethod
+    def _write(self) -> None:
+        """Write the record down, where no other file says the same; raises OSError."""
+
+    @abstractmethod
+    def _launch(self, started: StartedRun) -> AnAttempt | None:
+        """Give the attempt of a recorded run; None if it cannot be, and `_fail` was told why."""
+
+    @abstractmethod
+    def _advance(self, attempt: AnAttempt, leave: Leave | None) -> None:
+        """Have an attempt take its next steps; with `leave`, see that its workers go in time."""
+
+    def _find_origin(self) -> Found | Failure | None:
+        """Give what to start from, or why there is nothing; None: it is being fetched."""
+        return self.checkpoints.find(self.checkpoints.newest_here())
+
+    def _drop_fetch(self) -> None:
+        """Give up what is being fetched."""
+        self.checkpoints.drop()
+
+    def _runs(self) -> Sequence[AnAttempt]:
+        """Give the runs whose progress is read."""
+        return () if self.attempt is None else (self.attempt,)
+
+    def _failure(self, outcome: Outcome) -> GangFailed:
+        error = self._stall.kill_reason or outcome.error
+        return GangFailed(self.record.job, self.record.epoch, error, outcome.retriable)
+
+    @property
+    def _is_storing(self) -> bool:
+        """Whether what the workers left behind is on its way to the store."""
+        return self.checkpoints.busy
+
+    @property
+    def _is_superseded(self) -> bool:
+        """Whether the present run is of an older epoch than was ordered."""
+        is_old = self.attempt is not None and self.attempt.epoch != self.record.epoch
+        return is_old or self.record.anew_step is not None
+
+    @property
+    def _is_unwanted(self) -> bool:
+        """Whether the present run must end."""
+        return self._is_superseded or self._stop is not None
 
     # --- time ---
 
-    def advance(self, now_s: float) -> list[Report]:
-        """Give what has happened since the last call, in order."""
+    def advance(self, now_s: float) -> None:
+        """Take the next steps, by what is seen of the workers and their files.
+
+        Raises:
+            OSError: files do not answer; nothing is lost.
+        """
+        if self.record.final is not None:
+            return
         self._now_s = now_s
-        self._read()
-        while True:
-            before = self.phase
-            self._look()
-            if self.phase in (before, "over"):
-                break
-        if self._save_by_s is not None and now_s >= self._save_by_s:
-            self._checkpoint_lost(f"the job wrote no checkpoint within {self._options.save_s:g} s")
-        return self._reports.drain()
+        self._look()
+        if self._ending is None:
+            if self.attempt is None:
+                self._prepare()
+            else:
+                self._follow(self.attempt)
+        if self._ending is not None:
+            self._conclude(self._ending)
 
-    def abandon(self) -> None:
-        """Give up transfers; the workers go on."""
-        self.uploader.abandon()
-        self._outputs.stop()
-        if self._fetch is not None:
-            self._fetch.cancel.set()
+    @property
+    def _trains(self) -> bool:
+        return self._has_started and self._ending is None and not self._is_unwanted
 
-    def _read(self) -> None:
-        """Read the workers' progress; upload what they announce, and what the run began from."""
-        began, self._began = self._began, None
-        if began is not None and (checkpoint := origin_of(began, self._now_s)) is not None:
-            self.uploader.add(checkpoint)
-        for live in (*self.older, self.live):
-            for checkpoint in live.new_checkpoints(self._now_s) if live is not None else ():
-                self.uploader.add(checkpoint)
+    @property
+    def _step(self) -> int:
+        """How far it is; never beyond the end."""
+        if self.attempt is not None:
+            step, total = self.attempt.step, self.record.spec.total_steps
+            return step if total is None else min(step, total)
+        known = self.checkpoints.known
+        return self.checkpoints.step if known is None else known[0]
 
     def _look(self) -> None:
-        outcome = self.uploader.advance(self._now_s)
-        if isinstance(outcome, Uploaded):
-            self._save_by_s = None
-            self._reports.add_checkpoint(self.epoch, outcome)
-            self.after_stored.append(lambda: self.uploader.reported(outcome))
-        elif outcome is not None:
-            self._checkpoint_lost(outcome.error)
-        if self.phase == "fetching" and self._fetch is not None and self._fetch.future.done():
-            self._look_at_fetch(self._fetch)
-        elif self.phase == "awaiting_scale" and self._now_s >= self._due_s:
-            self._fail("the agent was restarted while the gang changed its size")
-        elif self.phase == "uploading":
-            self._look_at_upload()
-        elif self.live is not None and self.phase in ("launching", "running"):
-            self._look_at_workers(self.live)
-        elif self.live is not None and self.phase == "leaving":
-            self._look_at_leaving_workers(self.live)
-        elif self.live is not None and self._monitor is not None and self.phase == "resizing":
-            self._look_at_resize(self.live, self._monitor)
-
-    def _look_at_fetch(self, fetch: Fetch | CodeFetch) -> None:
-        self._fetch = None
-        if (why := fetch.failure) is not None:
-            self._fail(why.error, retriable=why.retriable)
-        elif isinstance(fetch, CodeFetch):
-            self._launch_run(fetch.step, fetch.resume, fetch.future.result())
-        else:
-            self._launch(self.uploader.step, fetch.future.result())
-
-    def _look_at_workers(self, live: LiveRun) -> None:
-        if live.run.gone():
-            if live.is_read_to_end():  # its last lines may announce a checkpoint
-                self._on_unrequested_end(live)
-        elif self.phase == "launching":
-            if live.has_started(self._now_s):
-                self._on_started(live)
-        else:
-            live.watch(self._now_s)
-
-    def _on_started(self, live: LiveRun) -> None:
-        self._reports.add_started(self.epoch, live.step)
-        self.phase = "running"
-        if self._save_by_s is not None:
-            live.save()
-
-    def _on_unrequested_end(self, live: LiveRun) -> None:
-        why = live.failure()
-        if self.phase == "launching" and (why is None or live.file.step is not None):
-            self._reports.add_started(self.epoch, live.step)
-        if why is None or (live.lease_ended and live.reached_the_end):
-            self._complete()
-        elif live.lease_ended:
-            self._end(self._stopped, self._upload_until_s())
-        else:
-            self._fail(why.error, retriable=why.retriable)
-
-    def _look_at_leaving_workers(self, live: LiveRun) -> None:
-        if not live.run.gone():
-            if self._due_s == math.inf:  # the earlier agent may have died before it asked them
-                why = live.run.stop_reason() or "stop"
-                self._ask_to_leave(self._options.grace_s, kill=False, why=why)
-            elif self._now_s >= self._due_s:
-                live.run.kill()
-            return
-        if not live.is_read_to_end():
-            return
-        if self._restart_order is not None:
-            self._begin_anew(self._restart_order)
-        elif live.reached_the_end:
-            self._complete()
-        elif self._stop is not None or live.run.stop_reason() == "stop":
-            self._end(self._stopped, self._upload_until_s())
-        elif live.epoch < self.epoch:
-            self._restart_with_new_gpus()
-        else:
-            self.phase, self._due_s = "awaiting_scale", self._now_s + BETWEEN_S
-
-    def _look_at_upload(self) -> None:
-        if (self.uploader.busy or self._outputs.busy) and self._now_s < self._due_s:
-            return
-        if self.uploader.busy:
-            self.uploader.abandon()
-            self._checkpoint_lost("the last checkpoint was not durable in the time that was left")
-        if self._final == self._completed and not self.uploader.newest_is_durable:
-            self._final = self._stopped  # it was stopped before its result was stored
-        assert self._final is not None
-        self._reports.add(*self._outputs.take(self.epoch), self._final())
-        self.phase = "over"
-
-    # --- change of size ---
-
-    def _change_size(self, live: LiveRun) -> None:
-        """Resize in place if the job can; otherwise the workers leave and are started again."""
-        if live.resizes_in_place and self.phase != "launching":
-            before = (live.epoch, live.placement, self._reports.left)
-            request = ResizeRequest(self.epoch, self.placement, *before)
-            self._monitor = ResizeMonitor(live, request, self._options.resize_s)
-            self.phase = "resizing"
-        else:
-            self._ask_to_leave(self._options.grace_s, kill=False, why="scale")
-
-    def _look_at_resize(self, live: LiveRun, monitor: ResizeMonitor) -> None:
-        if (gone := live.run.gone()) and not live.is_read_to_end():
-            return  # the resize may have completed before they ended
-        outcome = monitor.look(self._now_s, gone=gone)
-        if outcome in ("freed", "done"):
-            self._report_left(monitor.request.epoch)
-        if outcome == "failed":
-            self.fallbacks += 1
-            self._ask_to_leave(self._options.grace_s, kill=False, why="scale")
-        elif outcome == "done" and monitor.request.epoch < self.epoch:
-            self._change_size(live)  # to the size that was ordered meanwhile
-        elif outcome == "done":
-            self._on_started(live)
+        """Read the workers' progress, and upload the checkpoints that they announce."""
+        if self.record.anew_step is None:
+            self.checkpoints.look(self._runs(), self._now_s)
 
     # --- begin ---
 
-    def _begin(self, step: int) -> None:
-        if self._spec.program is None:
-            self._fail("the job names no program; this agent runs real workers", retriable=False)
-        elif step == 0:
-            self._launch(0, None)
-        else:
-            closed, first = self._options.tenants is not None, self._spec.first_epoch
-            self._fetch = Fetch(self._options, self.job, step, first, closed=closed)
-            self.phase = "fetching"
+    def _prepare(self) -> None:
+        """Fetch the checkpoint to go on from, then record the run that is started."""
+        record = self.record
+        if record.anew_step is not None:
+            self._forget_past(record.anew_step)
+        self._report_left()
+        if self._stop is not None:
+            self._drop_fetch()
+            self._take_end(Outcome(False))
+            return
+        found = self._find_origin()
+        if isinstance(found, Failure):
+            self._fail(found)
+        elif found is not None:
+            record.started = StartedRun(record.epoch, record.placement, *found)
+            self._write()
+            self._begin(record.started)
 
-    def _begin_anew(self, order: StartWorkers) -> None:
-        self.abandon()
-        self._restart_order = self._stop = self._fetch = self._final = self._save_by_s = None
-        self._reports.forget_left()
-        self._spec = spec = order.spec
-        self.uploader = CheckpointUploader(self._options, self.job, order.step, spec.first_epoch)
-        if self.live is not None:
-            self.after_stored.append(self.live.run.close)
-        self.live, self.older = None, []  # their checkpoints no longer count
-        self._begin(order.step)
+    def _forget_past(self, step: int) -> None:
+        """Ignore all earlier work except the checkpoint of this step."""
+        record = self.record
+        self._drop_fetch()
+        record.anew_step, record.committed_step = None, step
+        record.started = record.saved = None
+        self.checkpoints = GangCheckpoints(self._options, record, self._report, self._write)
 
-    def _restart_with_new_gpus(self) -> None:
-        """Start on the new GPUs from the newest checkpoint here, durable or not."""
-        assert self.live is not None
-        order, here = self.live.run.order, self.uploader.newest_here()
-        if self._lost and (synced := newest_synced(self.live.run.folder.parent)) is not None:
-            here = (synced.step, synced.path) if synced.step >= self.uploader.step else None
-        self._report_left(self.epoch)
-        if here is None and self.uploader.step > order.step:
-            self._begin(self.uploader.step)  # a local one may be torn, a durable one is not
-        else:
-            self._launch(*(here or (order.step, order.resume)))
+    def _begin(self, started: StartedRun) -> None:
+        self._expect(started)
+        self.attempt = self._launch(started)
 
-    def _launch(self, step: int, resume: Path | None) -> None:
-        if self._spec.program is None or self._spec.program.code is None:
-            self._launch_run(step, resume)
-        else:
-            self._fetch = CodeFetch(self._options, self.job, self._spec, step, resume)
-            self.phase = "fetching"
+    def _expect(self, started: StartedRun) -> None:
+        """Begin to count for this run."""
+        self.checkpoints.begin((started.step, started.resume))
+        self._scale_by_s, self._runs_since_s = None, None
+        self._ending, self._upload_by_s = None, math.inf
+        is_resumed = started.step > 0
+        self._stall = StallDetector(self._options, self.record.job, is_resumed=is_resumed)
 
-    def _launch_run(self, step: int, resume: Path | None, code: Path | None = None) -> None:
-        what = (self.job, self.epoch, self.placement, self._spec)
-        order = Order(*what, step, self.uploader.step, resume, self._reports.left)
-        self.older += [] if self.live is None else [self.live]
-        self.live, run = None, Run(self._options, order)
-        try:
-            run.launch(code)
-        except NoSecrets as error:
-            self._fail(str(error), retriable=False)
-        except (OSError, ValueError) as error:
-            self._fail(f"its workers cannot be started: {error}")
-        else:
-            self.live, self.phase = LiveRun(self._options, run), "launching"
-            self._lost, self._began = False, run
+    # --- while there are workers ---
+
+    def _follow(self, attempt: AnAttempt) -> None:
+        self._advance(attempt, self._leave())
+        self._look()  # the last lines may have come just before the end
+        self._note_start(attempt)
+        if attempt.ended is not None:
+            self._take_end(attempt.ended)
+        elif self._trains:
+            self._stall.look(
+                attempt.progress,
+                self._now_s,
+                begun_s=self._runs_since_s,
+                step=self._step,
+                epoch=self.record.epoch,
+            )
+
+    def _note_start(self, attempt: AnAttempt) -> None:
+        said, ended, now_s = attempt.progress, attempt.ended, self._now_s
+        if attempt.runs and self._runs_since_s is None:
+            self._runs_since_s = now_s
+        lived_s = now_s - (self._runs_since_s or now_s)
+        is_well = attempt.runs and lived_s >= self._options.quiet_start_s
+        if ended is not None:  # perhaps before its first step was seen
+            is_well = ended.is_success
+        # Lines that were there before were already read by an earlier agent.
+        if not attempt.trains and said.caught_up and (said.step is not None or is_well):
+            attempt.trains = True
+        if not attempt.trains:
+            return
+        if not self._has_started and not self._is_unwanted:
+            self._has_started = True
+            self._report(GangStarted(self.record.job, self.record.epoch, self._step))
+            if self.checkpoints.is_asked:
+                self._save()  # before, they might not have known the signal
+
+    def _save(self) -> None:
+        """Ask workers that write a checkpoint on a signal; others write their next one."""
+        program = self.record.spec.program
+        if self._trains and self.attempt is not None and self.attempt.ended is None:
+            if program is not None and program.saves == "on_signal":
+                self.attempt.save()
+
+    def _leave(self) -> Leave | None:
+        """By when and how the present workers are to leave; None: they go on."""
+        usual_s = self._now_s + self._options.grace_s
+        if self._stop is not None:
+            if self._stop.by_s == math.inf:  # an agent died that perhaps had not asked them
+                self._stop = replace(self._stop, by_s=usual_s)
+            return self._stop
+        if self._is_unwanted:
+            is_anew = self.record.anew_step is not None
+            if self._scale_by_s is None:
+                self._scale_by_s = self._now_s if is_anew else usual_s
+            return Leave(self._scale_by_s, "stop" if is_anew else "scale", not is_anew)
+        by_s = self._stall.end_by_s
+        return None if by_s is None else Leave(by_s, "stuck", saves=False)
 
     # --- end ---
 
-    def _ask_to_leave(self, grace_s: float, *, kill: bool, why: StopReason) -> None:
-        assert self.live is not None
-        self.phase, self._due_s = "leaving", self._now_s + grace_s + OVERDUE_S
-        self.live.run.stop(grace_s, kill=kill, why=why)
+    def _fail(self, why: Failure) -> None:
+        """Let it end although no workers were started."""
+        self._take_end(Outcome(False, why.error, why.retriable))
 
-    def _end(self, final: Callable[[], Report], until_s: float) -> None:
-        """Report `final` once the last checkpoint is durable, or its time is over."""
-        self.uploader.retry_until(until_s)
-        self._outputs.begin(self.live, final == self._stopped, says_none=final == self._completed)
-        self._final, self._due_s, self.phase = final, until_s, "uploading"
+    def _take_end(self, outcome: Outcome) -> None:
+        """No worker is left: report the free GPUs, and give the last upload its time."""
+        record, attempt, total = self.record, self.attempt, self.record.spec.total_steps
+        # Workers that were asked to leave exit with 0, too; then only their steps tell.
+        was_asked = self._is_unwanted or self._stall.kill_reason is not None
+        reached_end = attempt is not None and total is not None and attempt.step >= total
+        if record.anew_step is not None:
+            self._ending = "goes_on"
+        elif outcome.is_success and (reached_end or not was_asked):
+            self._ending = "complete"
+        elif self._stop is not None:
+            self._ending = "stopped"
+        elif self._is_superseded:
+            self._ending = "goes_on"
+        else:
+            is_stopped = attempt is not None and attempt.lease_ended
+            self._ending = "stopped" if is_stopped else "failed"
+        self._outcome = outcome
+        # A completed job's last checkpoint is its result: its upload has no deadline.
+        is_complete = self._ending == "complete"
+        by_s = self._now_s + (math.inf if is_complete else self._options.final_upload_timeout_s)
+        self._upload_by_s = min(by_s, self._stop_upload_by_s)
+        self.checkpoints.retry_until(self._upload_by_s)
+        self._report_left()
 
-    def _complete(self) -> None:
-        self._end(self._completed, math.inf if self._stop is None else self._upload_until_s())
-        if self._stop is None and self.live is not None and self.live.epoch < self.epoch:
-            self._report_left(self.epoch)  # they ended as they were to change their size
+    def _conclude(self, ending: Ending) -> None:
+        """Report the end once the last upload is done or its time is over; or start again."""
+        record, is_complete = self.record, ending == "complete"
+        if ending == "goes_on":
+            self.attempt, self._ending = None, None
+            self._prepare()
+            return
+        self._report_left()
+        if is_complete and self._stop is None and not self._has_started:
+            self._has_started = True  # a change of size: there is no work left to do on its GPUs
+            self._report(GangStarted(record.job, record.epoch, self._last_step()))
+        if self._is_storing and self._now_s < self._upload_by_s:
+            return
+        self.checkpoints.give_up()
+        if ending == "failed":
+            self._finish(self._failure(self._outcome))
+        elif is_complete and self.checkpoints.newest_is_durable:
+            self._finish(GangCompleted(record.job, record.epoch, self._last_step()))
+        elif is_complete and self._stop is None:
+            self.checkpoints.retry_until(math.inf)
+        else:
+            self._finish(GangStopped(record.job, record.epoch, self.checkpoints.step))
 
-    def _fail(self, error: str, *, retriable: bool = True) -> None:
-        until_s = self._now_s + self._options.final_upload_timeout_s
-        self._end(lambda: GangFailed(self.job, self.epoch, error, retriable, self._lost), until_s)
+    def _last_step(self) -> int:
+        """The last step of a completed job: as declared, else the last reported."""
+        total = self.record.spec.total_steps
+        return max(self._step, self.checkpoints.step) if total is None else total
 
-    def _completed(self) -> Report:
-        return GangCompleted(self.job, self.epoch, last_step(self.live, self.uploader.step))
+    def _report_left(self, below: int | None = None) -> None:
+        """Report that the GPUs given up in changes of size are free: in those below an epoch."""
+        record, step = self.record, max(self.checkpoints.step, self._step)
+        free = [epoch for epoch in record.giving_up if below is None or epoch < below]
+        record.giving_up = [epoch for epoch in record.giving_up if epoch not in free]
+        for epoch in free:
+            record.left.append((epoch, step))
+            self._report(WorkersLeft(record.job, epoch, step))
+        if free:
+            self._write()
 
-    def _stopped(self) -> Report:
-        return GangStopped(self.job, self.epoch, self.uploader.step)
-
-    def _upload_until_s(self) -> float:
-        stop = self._stop or StopRequest(self._now_s)
-        return stop.upload_until_s(self._now_s, self._options.final_upload_timeout_s)
-
-    def _report_left(self, below: int) -> None:
-        self._reports.add_left(self.uploader.step if self.live is None else self.live.step, below)
-        if self._final == self._completed:  # there is no work left to start workers for
-            self._reports.add_started(self.epoch, last_step(self.live, self.uploader.step))
-
-    def _checkpoint_lost(self, error: str) -> None:
-        self._save_by_s = None
-        self._reports.add_lost_checkpoint(self.epoch, error)
+    def _finish(self, final: Final) -> None:
+        self.checkpoints.abandon()
+        self.record.final, self.record.committed_step = final, self.checkpoints.step
+        try:
+            self._write()
+        except OSError:
+            self.record.final = None  # nor is it reported; the next call tries again
+            raise
+        self._report(final)

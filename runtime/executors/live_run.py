@@ -1,37 +1,41 @@
 """A started run: its processes together with the progress that its workers report."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Sequence
 
-from runtime.core import GangProgress, Placement
+from runtime.core import Placement
+from runtime.executors.attempt import Attempt, Leave, Outcome
 from runtime.executors.environment import resizes_in_place
 from runtime.executors.failures import Failure, failure
-from runtime.executors.options import ProcessOptions
-from runtime.executors.progress import ProgressFile
+from runtime.executors.folder import PROGRESS
+from runtime.executors.gang_record import StartedRun
+from runtime.executors.progress import AnnouncedCheckpoint
 from runtime.executors.runs import Run
-from runtime.executors.stall_detector import StallDetector
-from runtime.executors.uploading import LocalCheckpoint
+
+#: Workers that should have been gone for this long are killed without their supervisor.
+_OVERDUE_S = 10.0
 
 
-class LiveRun:
-    """A run that was started."""
+class LiveRun(Attempt):
+    """A run that was started on this machine."""
 
-    def __init__(self, options: ProcessOptions, run: Run) -> None:
-        self.run = run
-        self.file = ProgressFile(run.progress, run.checkpoints)
-        order = run.order
-        self.stall = StallDetector(options, order.job, is_resumed=order.step > 0)
-        self._options = options
-        self._begun_s: float | None = None
+    def __init__(self, run: Run) -> None:
+        self.run, order = run, run.order
+        started = StartedRun(order.epoch, order.placement, order.step, order.resume)
+        super().__init__(started, run.folder, [PROGRESS])
+        (self.file,) = self.progress.files
+        self._asked: Leave | None = None
 
     @property
     def epoch(self) -> int:
-        """The epoch in force: that of its start, or of the last resize that the job confirmed."""
+        """The epoch in force: that of its start, or of the last resize that the job confirmed.
+
+        Of an earlier boot nothing is read: there, a resize that was not given up counts as done.
+        """
         request = self.run.resize_request
         if request is None:
             return self.run.order.epoch
-        met = self.file.generation == request.epoch and not request.given_up
-        return request.epoch if met else request.epoch_before
+        is_met = self.file.generation == request.epoch or not self.run.this_boot
+        return request.epoch if is_met and not request.given_up else request.epoch_before
 
     @property
     def placement(self) -> Placement:
@@ -49,85 +53,55 @@ class LiveRun:
 
     @property
     def step(self) -> int:
-        """The last step that it reported; never beyond the end."""
-        return self._within(self.run.order.step if self.file.step is None else self.file.step)
+        """The last step that it reported, also where it did not go on from its checkpoint."""
+        return self.started.step if self.file.step is None else self.file.step
 
-    def _within(self, step: int) -> int:
-        total = self.run.order.spec.total_steps
-        return step if total is None else min(step, total)
-
-    @property
-    def reached_the_end(self) -> bool:
-        """Whether it reported the job's last step and all workers ended with code 0."""
-        record = self.run.exit_record() or {}
-        ended = record.get("workers") or [{"code": None}]
-        well = all(worker["code"] == 0 for worker in ended)
-        return well and self.step == self.run.order.spec.total_steps
-
-    @property
-    def lease_ended(self) -> bool:
-        """Whether its supervisor stopped it because the agent's lease was over."""
-        return bool((self.run.exit_record() or {}).get("lease_ended"))
-
-    def new_checkpoints(self, now_s: float) -> Iterator[LocalCheckpoint]:
+    def announced(self, now_s: float) -> Sequence[AnnouncedCheckpoint]:
         """Read a piece of the new progress; give the checkpoints that it announces.
 
         A run of an earlier boot gives none: after a crash the disk may lack some of them.
         """
-        for said in self.file.read(now_s) if self.run.this_boot else ():
-            announced = replace(said, step=self._within(said.step))
-            yield LocalCheckpoint(self.run.folder, self.run.order.epoch, announced, now_s)
+        return self.file.read(now_s) if self.run.this_boot else ()
 
     def is_read_to_end(self) -> bool:
         """Whether all progress was read. Ask this once the workers are gone, before judging."""
         return not self.run.this_boot or self.file.is_over()
 
-    def has_started(self, now_s: float) -> bool:
-        """Whether it reported a step, or has lived long enough without reporting anything."""
-        if not self.file.caught_up:
-            return False  # these lines were already read by an earlier agent
-        if self.file.step is not None:
-            return True
-        if self._begun_s is None and self.run.begun():
-            self._begun_s = now_s
-        return self._begun_s is not None and now_s - self._begun_s >= self._options.quiet_start_s
-
-    def watch(self, now_s: float) -> None:
-        """Notice workers that take no steps; kill them if the options say so."""
-        begun_s, step, epoch = self._begun_s, self.step, self.epoch
-        if self.stall.look(self.file, now_s, begun_s=begun_s, step=step, epoch=epoch):
-            self.run.kill()
-
     def save(self) -> None:
-        """Ask the workers to write a checkpoint and go on, if the job says that they can."""
-        program = self.run.order.spec.program
-        if program is not None and program.saves == "on_signal":
-            self.run.save()
+        self.run.save()
 
-    def progress(self, epoch: int) -> GangProgress | None:
-        """How far it is, under this epoch; None if it does not report."""
-        spec = self.run.order.spec
-        pace = self.file.pace(spec.samples_per_step)
-        rate = self.file.samples_per_s(spec.samples_per_step)
-        if self.file.step is None or rate is None:
-            return None
-        metrics = dict(self.file.metrics) or None
-        return GangProgress(self.run.order.job, epoch, self.step, rate, pace, metrics)
+    def advance(self, now_s: float, leave: Leave | None) -> None:
+        """Note its begin and its end; ask its workers to leave, and kill who does not."""
+        if self.run.gone():
+            if self.is_read_to_end():  # its last lines may announce a checkpoint
+                self.ended = self._outcome(was_asked=leave is not None)
+            return
+        self.runs = self.runs or self.run.begun()
+        if leave is None:
+            return
+        if leave.why == "stuck" or now_s >= leave.by_s + _OVERDUE_S:
+            self.run.kill()
+        elif leave != self._asked:
+            grace_s = max(0.0, leave.by_s - now_s)
+            self.run.stop(grace_s, kill=not leave.saves, why=leave.why)
+        self._asked = leave
 
-    def failure(self) -> Failure | None:
-        """Why it failed; None if all its workers ended well. Only once it is gone."""
-        if self.stall.kill_reason is not None:
-            return Failure(self.stall.kill_reason)
+    def _outcome(self, *, was_asked: bool) -> Outcome:
+        """Say how it ended. Who was asked to leave is complete only at the job's last step."""
+        record, why = self.run.exit_record() or {}, self._failure()
+        self.lease_ended = bool(record.get("lease_ended"))
+        is_success = why is None
+        if was_asked or self.lease_ended or self.run.stop_reason() is not None:
+            ended = record.get("workers") or [{"code": None}]
+            total = self.run.order.spec.total_steps
+            all_well = all(worker["code"] == 0 for worker in ended)
+            is_success = all_well and total is not None and self.step >= total
+        error, retriable = ("", True) if why is None else (why.error, why.retriable)
+        return Outcome(is_success, error, retriable)
+
+    def _failure(self) -> Failure | None:
         if not self.run.this_boot:
             return Failure("the machine was restarted, and the workers with it")
         program = self.run.order.spec.program
-        return failure(
-            self.run.exit_record(), self.run.folder, program.argv[0] if program is not None else ""
-        )
-
-
-def last_step(live: LiveRun | None, saved: int) -> int:
-    """Give the last step of a completed job: as declared, else the last reported."""
-    assert live is not None  # it was seen to end
-    total = live.run.order.spec.total_steps
-    return max(saved, live.step) if total is None else total
+        argv0 = program.argv[0] if program is not None else ""
+        return failure(self.run.exit_record(), self.run.folder, argv0)

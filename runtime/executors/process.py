@@ -12,24 +12,24 @@ from functools import partial
 from pathlib import Path
 
 from runtime.core import (
-    CheckpointWorkers,
+    CheckpointDone,
+    GangCompleted,
     GangFailed,
     GangProgress,
     KeepLease,
     Report,
-    ScaleWorkers,
     StartWorkers,
-    StopWorkers,
 )
 from runtime.executors.adopting import adoptable, kill_orphans
 from runtime.executors.fetching import epochs, job_folder
 from runtime.executors.folder import CHECKPOINTS, CLOSED
-from runtime.executors.gang import Gang
+from runtime.executors.gang import GangOrder
 from runtime.executors.lease import LEASE, write_lease
 from runtime.executors.local_checkpoints import has_unstored_result
 from runtime.executors.locks import Locked, take
 from runtime.executors.log_files import keep_end
 from runtime.executors.options import ProcessOptions
+from runtime.executors.process_gang import ProcessGang
 from runtime.executors.tenants import FETCHED, allow_traversal
 from runtime.jobcode.fetching import CODE
 from runtime.threads import in_thread
@@ -73,10 +73,13 @@ class ProcessExecutor:
         found = adoptable(options, remembered)
         #: How many worker processes of earlier runs were found at the start, and killed.
         self.orphans_killed = kill_orphans(options, [runs[0] for runs in found], remembered or {})
-        adopted = [Gang.adopted(options, runs[0], runs[1:]) for runs in found]
         #: Changes of size in place that became restarts.
         self.fallbacks = 0
-        self._gangs = {gang.job: gang for gang in adopted}
+        self._said: list[Report] = []
+        self._gangs = {
+            runs[0].order.job: ProcessGang.adopted(options, runs[0], runs[1:], self._said.append)
+            for runs in found
+        }
         self._running = tuple(sorted(self._gangs))
         self._after_stored: list[Callable[[], None]] = []
         self._looked_s: float | None = None
@@ -90,25 +93,18 @@ class ProcessExecutor:
         gang = self._gangs.get(order.job)
         if gang is None:
             self._run_after_stored()
-            self._gangs[order.job] = Gang.begun(self._options, order, now_s)
+            begun = ProcessGang.begun(self._options, order, now_s, self._said.append)
+            self._gangs[order.job] = begun
         else:
-            gang.start(order, now_s)
+            gang.take(order, now_s)
         self._looked_s = None
 
-    def scale(self, order: ScaleWorkers, now_s: float) -> None:
+    def _take(self, order: GangOrder, now_s: float) -> None:
         if order.job in self._gangs:
-            self._gangs[order.job].scale(order, now_s)
+            self._gangs[order.job].take(order, now_s)
             self._looked_s = None
 
-    def checkpoint(self, order: CheckpointWorkers, now_s: float) -> None:
-        if order.job in self._gangs:
-            self._gangs[order.job].checkpoint(order, now_s)
-            self._looked_s = None
-
-    def stop(self, order: StopWorkers, now_s: float) -> None:
-        if order.job in self._gangs:
-            self._gangs[order.job].stop(order, now_s)
-            self._looked_s = None
+    scale = checkpoint = stop = _take
 
     def keep_lease(self, lease: KeepLease, now_s: float) -> None:
         left_s = None if lease.until_s is None else lease.until_s - now_s
@@ -126,26 +122,31 @@ class ProcessExecutor:
     def advance(self, now_s: float) -> Sequence[Report]:
         self._looked_s = now_s
         self._run_after_stored()
-        reports: list[Report] = []
-        for job, gang in sorted(self._gangs.items()):
-            said = gang.advance(now_s)
-            reports += said
+        gangs = dict(sorted(self._gangs.items()))
+        for job, gang in gangs.items():
+            gang.advance(now_s)
             self._after_stored += gang.after_stored
             gang.after_stored = []
             self.fallbacks += gang.fallbacks
             gang.fallbacks = 0
-            is_read = not any(live.file.behind for live in gang.older)
-            if gang.older and (is_read or gang.phase == "over"):
+            final, newest = gang.record.final, gang.newest_run
+            is_read = gang.attempt is not None and not any(one.file.behind for one in gang.older)
+            if gang.older and (is_read or final is not None):
                 self._after_stored.append(self._close_older(gang))
-            if gang.phase == "over":
+            if final is not None:
                 del self._gangs[job]
-                failed = any(isinstance(report, GangFailed) for report in said)
-                if failed and gang.live is not None:
-                    in_thread(partial(keep_end, self._options.store, job, gang.live.run.folder))
-                if not any(isinstance(report, GangFailed) and report.lost for report in said):
+                if isinstance(final, GangFailed) and newest is not None:
+                    in_thread(partial(keep_end, self._options.store, job, newest.folder))
+                if not (isinstance(final, GangFailed) and final.lost):
                     # A lost gang may be resumed from what is on the disk, perhaps only by the next
                     # agent, so its folder stays.
                     self._after_stored.append(self._clean_up(gang))
+        reports = [*self._said]
+        self._said.clear()  # not a new one: the gangs report to this one
+        done = [one for one in reports if isinstance(one, CheckpointDone) and one.job in gangs]
+        # These first: what is removed depends on which checkpoints are known to be durable.
+        stored = [partial(gangs[one.job].checkpoints.stored, one) for one in done]
+        self._after_stored = [*stored, *self._after_stored]
         return reports
 
     def _run_after_stored(self) -> None:
@@ -163,7 +164,7 @@ class ProcessExecutor:
         if any(
             live is not None and live.file.behind
             for gang in self._gangs.values()
-            for live in (gang.live, *gang.older)
+            for live in (gang.attempt, *gang.older)
         ):
             return self._looked_s  # there is more to read
         waits = self._after_stored or any(gang.waits for gang in self._gangs.values())
@@ -174,17 +175,14 @@ class ProcessExecutor:
 
     def stuck(self, now_s: float) -> Sequence[tuple[str, float]]:
         """Give the jobs whose workers run and take no steps, and since when."""
-        return [
-            (job, gang.live.stall.since_s)
-            for job, gang in sorted(self._gangs.items())
-            if gang.live is not None and gang.live.stall.since_s is not None
-        ]
+        since = ((job, gang.stuck_since_s) for job, gang in sorted(self._gangs.items()))
+        return [(job, since_s) for job, since_s in since if since_s is not None]
 
     def pids(self, node: str) -> dict[int, list[int]]:
         """Give the processes of the gang on each GPU of a node. From any thread; reads files."""
         found: dict[int, list[int]] = {}
         for gang in tuple(self._gangs.values()):
-            live = gang.live
+            live = gang.attempt
             gpus = () if live is None else live.placement.get(node, ())
             found |= dict.fromkeys(gpus, live.run.pids() if live is not None and gpus else [])
         return found
@@ -199,17 +197,17 @@ class ProcessExecutor:
 
     # --- what is left on the disk ---
 
-    def _close_older(self, gang: Gang) -> Callable[[], None]:
+    def _close_older(self, gang: ProcessGang) -> Callable[[], None]:
         """Give what to do once the report of the gang's newer epoch is stored."""
         older, gang.older = gang.older, []
-        folder = job_folder(self._options.root, gang.job)
+        folder = job_folder(self._options.root, gang.record.job)
 
         def close_older() -> None:
             for live in older:
                 live.run.close()
             # The workers may still be reading the checkpoint to resume from, and uploads, too.
-            stay = {live.run.folder for live in older} | gang.uploader.runs
-            resume = None if gang.live is None else gang.live.run.order.resume
+            stay = {live.run.folder for live in older} | gang.checkpoints.runs
+            resume = None if gang.attempt is None else gang.attempt.started.resume
             stay |= set() if resume is None else set(resume.parents)
             too_many = (
                 folder / str(epoch) for epoch in epochs(folder)[self._options.run_retention :]
@@ -220,17 +218,17 @@ class ProcessExecutor:
 
         return close_older
 
-    def _clean_up(self, gang: Gang) -> Callable[[], None]:
+    def _clean_up(self, gang: ProcessGang) -> Callable[[], None]:
         """Give what to do once the report of the gang's end is stored."""
-        folder = job_folder(self._options.root, gang.job)
+        folder = job_folder(self._options.root, gang.record.job)
 
         def clean_up() -> None:
-            if gang.live is not None:
-                gang.live.run.close()
-            if gang.job in self._gangs:
+            if gang.attempt is not None:
+                gang.attempt.run.close()
+            if gang.record.job in self._gangs:
                 return  # it was resumed, from this folder
             old = [folder / FETCHED, folder / CODE]
-            if gang.result_is_durable:
+            if isinstance(gang.record.final, GangCompleted):  # its result is durable
                 old += folder.glob(f"*/{CHECKPOINTS}")
             old += self._too_many()
             self._remove([path for path in old if path.exists()])

@@ -7,8 +7,8 @@ import pytest
 
 from cloud_agent.clusters.attempt import Work
 from cloud_agent.clusters.folder import SharedFolder
-from cloud_agent.clusters.gang_record import StartedRun
 from runtime.core import GangCompleted, GangFailed, GangStarted, GangStopped
+from runtime.executors.gang_record import StartedRun
 from tests.kubernetes_bed import KubernetesBench
 from tests.patience import wait_until
 from tests.workers import TRAINER, python, shell

@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from cloud_agent.clusters.attempt import Work
-from cloud_agent.clusters.gang_record import GangRecord, StartedRun, forget, load
+from cloud_agent.clusters.gang_record import forget, load, write
 from cloud_agent.options import SlurmOptions
 from cloud_agent.slurm.attempt import Attempt
 from cloud_agent.slurm.commands import Slurm, SlurmError, by_gang
@@ -25,6 +25,7 @@ from cloud_agent.slurm.scripts import (
 )
 from runtime.checkpoints.store import CheckpointStore
 from runtime.core import CheckpointDone, GangCompleted, GangFailed, GangStopped, Placement
+from runtime.executors.gang_record import GangRecord, StartedRun
 from schemas.programs import Program
 from tests.gangs import spec
 from tests.patience import PATIENCE_S
@@ -214,7 +215,7 @@ def test_what_is_held_is_read_as_it_was_written(
         saved,
         final,
     )
-    held.write(tmp_path / "held")
+    write(held, tmp_path / "held")
     assert list(load(tmp_path / "held")) == [held]
     forget(tmp_path / "held", "j")
     assert list(load(tmp_path / "held")) == []

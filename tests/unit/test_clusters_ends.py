@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from cloud_agent.clusters.executor import ClusterExecutor
-from cloud_agent.clusters.gang_record import GangRecord
+from cloud_agent.clusters.gang_record import write
 from runtime.core import GangCompleted, GangFailed, ScaleWorkers, StartWorkers, StopWorkers
+from runtime.executors.gang_record import GangRecord
 from schemas.programs import Program
 from tests.driven import spec
 from tests.unit.test_clusters_folder import Agent
@@ -33,7 +34,7 @@ def ended(agent: Agent) -> ClusterExecutor:
     executor.close()
     record = GangRecord("j", 3, {"n1": (0,)}, spec(shell("true")), 0)
     record.final = GangCompleted("j", 3, 10)
-    record.write(agent.root / "held")
+    write(record, agent.root / "held")
     executor, _ = agent.begin(j=4)
     return executor
 

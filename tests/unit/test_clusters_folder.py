@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from cloud_agent.clusters.attempt import Attempt, Progress, Work
+from cloud_agent.clusters.attempt import Attempt, Work
 from cloud_agent.clusters.executor import ClusterExecutor
 from cloud_agent.clusters.folder import MARK
-from cloud_agent.clusters.gang_record import GangRecord, StartedRun
+from cloud_agent.clusters.gang_record import write
 from cloud_agent.options import ClusterOptions
 from runtime.checkpoints.store import CheckpointStore
 from runtime.core import GangFailed, Report, StartWorkers, StopWorkers
+from runtime.executors.gang_record import GangRecord, StartedRun
 from tests.driven import spec
 from tests.patience import wait_until
 from tests.workers import shell
@@ -54,7 +55,7 @@ class Looked:
 
     def attempt(self, work: Work) -> Attempt:
         kind = Shut if work.job.startswith("shut") else Still
-        return kind(work, Progress(work.folder, []))
+        return kind(work, [])
 
     def delete_orphans(self, held: Collection[tuple[str, int]]) -> None:
         self.kept.append(set(held))
@@ -103,7 +104,7 @@ def holds(agent: Agent) -> None:
     executor.close()
     started = StartedRun(3, {"n1": (0,)}, 0, None)
     held = GangRecord("j", 3, {"n1": (0,)}, spec(shell("true")), 0, started)
-    held.write(agent.root / "held")
+    write(held, agent.root / "held")
 
 
 def test_the_first_use_marks_the_folder_and_a_later_agent_goes_on(agent: Agent) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from cloud_agent.clusters.attempt import Work
-from cloud_agent.clusters.gang_record import StartedRun
 from cloud_agent.kubernetes.api import Api, Json
 from cloud_agent.kubernetes.attempt import Attempt, RunContext
 from cloud_agent.kubernetes.informer import View
@@ -13,6 +12,7 @@ from cloud_agent.kubernetes.objects import End, JobSeen, PodSeen, job_seen
 from cloud_agent.options import KubernetesOptions
 from runtime.checkpoints.store import CheckpointStore
 from runtime.core import Placement
+from runtime.executors.gang_record import StartedRun
 from schemas.programs import Program
 
 NOW_S = 1_700_000_000.0

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from cloud_agent.clusters.attempt import Work
-from cloud_agent.clusters.gang_record import StartedRun
 from cloud_agent.kubernetes.body import job_body, job_name, label, selector
 from cloud_agent.kubernetes.objects import End, job_seen, pod_seen
 from cloud_agent.options import KubernetesOptions
 from runtime.checkpoints.store import CheckpointStore
 from runtime.core import Placement
 from runtime.executors.folder import WORK
+from runtime.executors.gang_record import StartedRun
 from schemas.programs import Program
 
 ROOT = Path("/srv/tidegate")
