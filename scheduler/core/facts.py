@@ -52,6 +52,7 @@ from scheduler.core.facts_requests import (
     NodeRefused as NodeRefused,
     NodeUncordoned as NodeUncordoned,
     RequestDone as RequestDone,
+    RequestKeptLonger as RequestKeptLonger,
     RequestRefused as RequestRefused,
 )
 

@@ -25,6 +25,14 @@ class RequestRefused:
 
 
 @dataclass(slots=True)
+class RequestKeptLonger:
+    """The id of a request that was taken is remembered so much longer: the cell is so far ahead."""
+
+    request: str
+    ahead_s: float
+
+
+@dataclass(slots=True)
 class NodeCordoned:
     """The node takes no new work until it is uncordoned."""
 

@@ -27,6 +27,9 @@ from schemas.requests import Request
 
 #: A request that was asked this much later than now is refused: some clock is wrong.
 AHEAD_S = 300.0
+#: In a cell that is this much ahead of the clock, ids are remembered as much longer. For less the
+#: week is enough for which they are kept in any case (`standing.Standing.take`).
+AHEAD_KEPT_S = 86_400.0
 #: What does each verb: it is given the request, and its arguments.
 VERBS: Mapping[type[requests.Verb], Callable[[Turn, Request, Any], Wrong | None]] = {
     requests.CordonNode: request_nodes.cordon,
@@ -91,3 +94,5 @@ def requested(turn: Turn, said: Requested) -> None:
         turn.emit(facts.RequestDone(request.id, request.expires_s))
     else:
         turn.emit(facts.RequestRefused(request.id, request.expires_s, *wrong))
+    if said.ahead_s > AHEAD_KEPT_S:
+        turn.emit(facts.RequestKeptLonger(request.id, said.ahead_s))

@@ -136,7 +136,8 @@ class ChosenPolicy:
 class Standing:
     """What requests left standing."""
 
-    #: By id, when a request expires that was taken, whether it was done or refused.
+    #: By id, when a request expires that was taken, whether it was done or refused; in a cell that
+    #: is far ahead of the clock, what the cell's time was to be then.
     taken: dict[str, float] = field(default_factory=dict)
     #: Of requests that expire no later than this, nobody knows any more which were taken.
     forgotten_s: float = 0.0
@@ -157,7 +158,11 @@ class Standing:
     policy: ChosenPolicy | None = None
 
     def take(self, request: str, expires_s: float, now_s: float) -> None:
-        """Remember a request until it expires, and longer: a cell's time may be ahead of clocks."""
+        """Remember a request until a week after it expires, by the cell's time.
+
+        It expires by the leader's clock, which may be behind the cell's time, and the next leader's
+        may be further behind: ids go once it has expired by each that is less than a week behind.
+        """
         if len(self.taken) % 256 == 255:  # now and then: to look at all each time would be slow
             since_s = now_s - LIFE_MAX_S
             self.taken = {name: end_s for name, end_s in self.taken.items() if end_s > since_s}
