@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from bus.contract import Record
 from bus.signing import ALG, ALGORITHM, KEY_ID, SIGNATURE, Verifier
 from scheduler.core.cell_moments import in_cell_time
-from scheduler.core.requests import AHEAD_S
+from scheduler.core.requests import AHEAD_S, line_of
 from schemas.codec import decode_request
 from schemas.journal import NO_DIGEST, JournalEntry, decode_entry, follows
 from schemas.parse import Rejected, first_error
@@ -22,7 +22,7 @@ from schemas.requests import Request
 
 _ENDS = ("RequestDone", "RequestRefused")
 #: How the id of a request is remembered: nothing that was done.
-_KEPT = ("RequestKeptLonger",)
+_KEPT = ("RequestKeptLonger", "RequestCounted")
 #: What is asked for so is done part by part.
 EVERY_PART = "all"
 #: What is asked for without a name is done to each of a kind: fact and field.
@@ -149,6 +149,7 @@ def _unfit(
         "role": request.role,
         "expires_s": request.expires_s,
         "ahead_s": ahead_s,
+        "counted_as": line_of(request),
     }
     for name, fields in facts:
         if name in _JOBS and fields["job"] != request.about:

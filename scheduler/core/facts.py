@@ -51,6 +51,7 @@ from scheduler.core.facts_requests import (
     NodeCordoned as NodeCordoned,
     NodeRefused as NodeRefused,
     NodeUncordoned as NodeUncordoned,
+    RequestCounted as RequestCounted,
     RequestDone as RequestDone,
     RequestKeptLonger as RequestKeptLonger,
     RequestRefused as RequestRefused,

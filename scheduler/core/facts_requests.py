@@ -33,6 +33,14 @@ class RequestKeptLonger:
 
 
 @dataclass(slots=True)
+class RequestCounted:
+    """Of a request that was taken it is remembered who asked for what: so many are taken."""
+
+    request: str
+    counted_as: str
+
+
+@dataclass(slots=True)
 class NodeCordoned:
     """The node takes no new work until it is uncordoned."""
 

@@ -147,6 +147,17 @@ async def test_a_log_of_a_cell_whose_time_is_ahead_is_proved(tmp_path: Path, day
     assert "ahead_s" in [one.field for one in audited(records).findings]
 
 
+async def test_a_log_of_very_many_requests_is_proved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.core.standing.UNCOUNTED_MAX", 2)
+    records = await journal(tmp_path)
+    assert (audited(records).requests, audited(records).findings) == (10, [])
+    altered(records, "r4", lambda entry: _fact(entry, "RequestCounted").update(counted_as="x bob"))
+    found = [one.field for one in audited(records).findings]
+    assert found == ["decision.RequestCounted.counted_as"]
+
+
 async def test_another_key_and_no_key_prove_nothing(tmp_path: Path) -> None:
     records = await journal(tmp_path)
     assert [one.field for one in audited(records, OTHER).findings] == ["sig"] * 10
