@@ -99,8 +99,9 @@ class Freeze:
 class Recall:
     """A node on loan that is to be with its owner by then."""
 
-    request: str  #: Empty: nobody asked, but the policy in force never gives nodes back.
-    by: str
+    #: Empty: nobody asked, but the policy in force never gives nodes back, or the owner is unheard.
+    request: str
+    by: str  #: Without a request: the owner that is unheard, if that is why.
     due_s: float
     since_number: int  #: Of the stimulus at which it began: the policy is asked before gangs stop.
 
@@ -166,6 +167,8 @@ class Standing:
     #: By node or pool; of every lender: by the empty name.
     freezes: dict[str, Freeze] = field(default_factory=dict)
     recalls: dict[str, Recall] = field(default_factory=dict)  #: By node, until its loan is over.
+    #: By lender: since when it is noted that nothing is heard of its load (`owners.unheard`).
+    unheard: dict[str, float] = field(default_factory=dict)
     quotas: dict[str, Quota] = field(default_factory=dict)  #: By tenant.
     policy: ChosenPolicy | None = None
 
