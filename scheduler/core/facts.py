@@ -28,6 +28,7 @@ from scheduler.core.facts_fleet import (
     CommandRefused as CommandRefused,
     CommandRepeated as CommandRepeated,
     CycleRan as CycleRan,
+    LenderRenamed as LenderRenamed,
     LoanGranted as LoanGranted,
     LoanLost as LoanLost,
     LoanRefused as LoanRefused,

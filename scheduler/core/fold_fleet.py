@@ -128,6 +128,18 @@ def _stray_found(state: ClusterState, fact: facts.StrayFound) -> None:
         job.epoch = max(job.epoch, fact.epoch)
 
 
+@folds(facts.LenderRenamed)
+def _lender_renamed(state: ClusterState, fact: facts.LenderRenamed) -> None:
+    lender = state.lenders.pop(fact.lender, None)
+    if lender is None:
+        raise InvalidTransition(fact.lender, "unknown", "LenderRenamed")
+    if (gone := state.lenders.get(fact.to)) is not None:
+        state.gpus_serving -= gone.served
+    lender.id = fact.to
+    state.lenders[fact.to] = lender
+    state.standing.unheard.pop(fact.lender, None)
+
+
 @folds(facts.LoadObserved)
 def _load_observed(state: ClusterState, fact: facts.LoadObserved) -> None:
     lender = state.lenders.get(fact.lender)

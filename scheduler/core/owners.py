@@ -6,14 +6,10 @@ it lent: its meter, or what carries its word, has failed. So it all goes back.
 """
 
 from scheduler.core import facts
+from scheduler.core.lenders import known_of, lender_of
 from scheduler.core.state import ClusterState, Node
 from scheduler.core.transitions import LoanState, NodeState
 from scheduler.core.turn import Turn
-
-
-def owner_of(state: ClusterState, node: Node) -> str:
-    """Name the lender that a node is of: its pool, at the edge the node itself."""
-    return node.id if state.pools[node.pool].kind == "edge" else node.pool
 
 
 def unheard(turn: Turn) -> list[Node]:
@@ -25,30 +21,28 @@ def unheard(turn: Turn) -> list[Node]:
     state, silence_s = turn.state, turn.settings.owner_silence_s
     if silence_s is None:
         return []
-    found = []
+    theirs: dict[tuple[str, str], list[Node]] = {}
     for name in state.on_loan:
         node = state.nodes[name]
         if node.loan_state is not LoanState.LENT or node.state is not NodeState.ALIVE:
             continue
-        if name in state.standing.recalls:
+        if name not in state.standing.recalls:
+            part = node.id if state.pools[node.pool].kind == "edge" else node.agent
+            theirs.setdefault((node.pool, part), []).append(node)
+    found: list[Node] = []
+    for nodes in theirs.values():
+        lender, heard_s = lender_of(state, nodes[0]), heard_of_s(state, nodes[0])
+        if state.now_s - heard_s < silence_s:
             continue
-        owner = owner_of(state, node)
-        if state.now_s - _heard_s(state, owner, node) < silence_s:
-            continue
-        since_s = state.standing.unheard.get(owner)
+        since_s = state.standing.unheard.get(lender)
         if since_s is None:
-            turn.emit(facts.OwnerUnheard(owner))
+            turn.emit(facts.OwnerUnheard(lender))
         elif state.now_s - since_s >= turn.settings.silence_s:
-            found.append(node)
-    return found
+            found += nodes
+    return sorted(found, key=lambda node: node.id)
 
 
-def silent_s(state: ClusterState, node: Node) -> float:
-    """Give for how long nothing was heard of the load of a node's owner."""
-    return state.now_s - _heard_s(state, owner_of(state, node), node)
-
-
-def _heard_s(state: ClusterState, owner: str, node: Node) -> float:
-    """Give when an owner's load was heard, or if never, when it lent this node."""
-    lender = state.lenders.get(owner)
+def heard_of_s(state: ClusterState, node: Node) -> float:
+    """Give when the load of a node's owner was heard; if never, when it lent the node."""
+    lender = known_of(state, node)
     return node.loan_since_s if lender is None or lender.at_s is None else lender.at_s

@@ -9,6 +9,7 @@ policy was asked, so that it may move them, unless the owner is to have the node
 from collections.abc import Iterable
 
 from scheduler.core import facts, owners
+from scheduler.core.lenders import lender_of
 from scheduler.core.loans import clear, start_reclaims
 from scheduler.core.state import ClusterState, Node, policy_name
 from scheduler.core.transitions import LoanState, NodeState
@@ -47,9 +48,9 @@ def advance(turn: Turn) -> None:
             if state.nodes[name].loan_state is LoanState.LENT:
                 turn.emit(facts.LoanRecalled(name, "", "", soon_s(turn)))
     for node in owners.unheard(turn) if state.on_loan else ():
-        silent_s = owners.silent_s(state, node)
+        silent_s = state.now_s - owners.heard_of_s(state, node)
         turn.because(node.id, "reclaims", "loans.unheard", silent_s=silent_s)
-        turn.emit(facts.LoanRecalled(node.id, "", owners.owner_of(state, node), soon_s(turn)))
+        turn.emit(facts.LoanRecalled(node.id, "", lender_of(state, node), soon_s(turn)))
     start_reclaims(turn, {name: one.due_s for name, one in state.standing.recalls.items()})
 
 

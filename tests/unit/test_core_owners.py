@@ -139,7 +139,7 @@ def test_under_every_policy_that_lends_an_unheard_owner_has_all_back(policy: str
     feed(node_born("n0", gpus=1))
     kind: PoolKind = "edge" if policy == "edgeflow" else "inference"
     for number in range(3):
-        feed(node_born(f"s{number}", agent=f"a{number}", pool="serve", kind=kind))
+        feed(node_born(f"s{number}", agent="a", pool="serve", kind=kind))
     for number in range(4):
         feed(submitted(f"j{number}", gpus_min=4, gpus_max=4, total_steps=10**8))
     for _ in range(60):
