@@ -272,7 +272,10 @@ def _loan_state(row: LoanRow) -> Text:
     """Say where a loan is, and who called the node back, if not its owner."""
     text = Text(str(row.state), "yellow" if row.due_s is None else "magenta")
     if row.recall is not None:
-        text.append(f", recalled by {row.recall.by or 'the policy'}", "yellow")
+        recall = row.recall
+        unheard = bool(recall.by) and not recall.request
+        why = "its owner is not heard" if unheard else f"recalled by {recall.by or 'the policy'}"
+        text.append(f", {why}", "yellow")
     return text
 
 

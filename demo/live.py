@@ -17,6 +17,7 @@ from explain.progress import percent, share_done
 from explain.shares import counted
 from explain.uses import USES, Use, uses_of_pool
 from explain.wording import VERBS, Wording
+from scheduler.core.lenders import lenders_in
 from scheduler.core.state import ClusterState, Job, Node
 from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.core.transitions import TERMINAL, JobState, LoanState, NodeState
@@ -126,8 +127,7 @@ class LiveView:
             idle = uses[Use.IDLE] + uses[Use.LENT]
             table.add_row(name, bar(uses, room), f"{total - idle}/{total}")
             if pool.kind != "training":
-                owners = [n for n in (name, *pool.nodes) if n in state.lenders]
-                need = sum(state.lenders[n].gpus_needed for n in owners)
+                need = sum(lender.gpus_needed for lender in lenders_in(state, name))
                 nodes = [state.nodes[n] for n in pool.nodes]
                 lent = sum(n.gpu_count for n in nodes if n.loan_state is not None)
                 table.add_row("", Text(f"owners need {need:.3g}, {lent} on loan", "dim"), "")

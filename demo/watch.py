@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from bus.clock import Clock
 from explain.story import Given
 from explain.tide import ON_LOAN
-from scheduler.core.facts import LoadObserved, LoanGranted, LoanLost, LoanReturned, NodeJoined
+from scheduler.core.facts import (
+    LenderRenamed,
+    LoadObserved,
+    LoanGranted,
+    LoanLost,
+    LoanReturned,
+    NodeJoined,
+)
 from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Decision, Stimulus
 
@@ -64,6 +71,8 @@ class Watch:
         for fact in decision.facts:
             if isinstance(fact, NodeJoined):
                 self._gpus[fact.node] = fact.gpu_count
+            elif isinstance(fact, LenderRenamed):
+                self._needed.pop(fact.lender, None)
             elif isinstance(fact, LoadObserved):
                 self._needed[fact.lender] = fact.gpus_needed
             elif isinstance(fact, LoanGranted):

@@ -102,6 +102,10 @@ PHRASES: Mapping[str, str] = {
     "policy.recall": (
         "the policy that decides now never gives nodes on loan back, so its node goes back at once"
     ),
+    "loans.unheard": (
+        "nothing is heard of its owner's load[ for {silent_s}], so the node goes back to it"
+        "[ by {due_s}]"
+    ),
     "loan.reclaimed": "its node goes back to the owner[, who is expected to need it by {due_s}]",
     "victims.free": "[{lost_to} is forecast to need {forecast_gpus}; ]nobody is on this node",
     "victims.fraction": _CHEAPEST,
@@ -146,6 +150,7 @@ SHORT: Mapping[str, str] = {
     "operator.scale": "its size is set",
     "operator.recall": "its node goes back",
     "policy.recall": "its node goes back",
+    "loans.unheard": "its owner is not heard",
     "quota.tenant": "its tenant's quota",
     "loan.reclaimed": "its node goes back",
     "victims.free": "nobody is on it",

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from scheduler.core.lenders import lenders_in
 from scheduler.core.state import ClusterState
 from scheduler.core.transitions import JobState, LoanState, NodeState
 
@@ -23,7 +24,7 @@ class Tide:
 
 def tide_of(state: ClusterState) -> Tide:
     """Look at the tide of a state."""
-    lenders = {pool.id for pool in state.pools.values() if pool.kind != "training"}
+    lenders = dict.fromkeys(pool.id for pool in state.pools.values() if pool.kind != "training")
     owned = lent = unused = 0
     for node in state.nodes.values():
         if node.pool not in lenders or node.state is not NodeState.ALIVE:
@@ -35,7 +36,7 @@ def tide_of(state: ClusterState) -> Tide:
             owned += node.gpu_count
     return Tide(
         at_s=float(state.now_s),
-        need=float(sum(lender.gpus_needed for lender in state.lenders.values())),
+        need=float(sum(one.gpus_needed for pool in lenders for one in lenders_in(state, pool))),
         owned=owned,
         lent=lent,
         unused=unused,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from explain.rows import NodeRow
+from scheduler.core.lenders import lenders_in
 from scheduler.core.state import ClusterState, Node
 from scheduler.core.transitions import LoanState, NodeState
 
@@ -54,8 +55,7 @@ def uses_of_pool(state: ClusterState, pool: str) -> dict[Use, int]:
         for use, count in _without_owner(node, node.holder).items():
             found[use] += count
     if state.pools[pool].kind != "training":
-        names = [pool, *(node.id for node in nodes)]
-        need = sum(state.lenders[n].gpus_needed for n in names if n in state.lenders)
+        need = sum(lender.gpus_needed for lender in lenders_in(state, pool))
         # What owners need and their own idle GPUs can serve; edge owners use all or nothing.
         serving = min(found[Use.IDLE], round(need))
         found[Use.SERVING] += serving

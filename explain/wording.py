@@ -93,7 +93,7 @@ _MOMENTS = (
     "back_s",
 )
 #: By these rules, `due_s` is a moment, too.
-_AT_DUE = ("loan.reclaimed", "operator.recall", "policy.recall")
+_AT_DUE = ("loan.reclaimed", "operator.recall", "policy.recall", "loans.unheard")
 #: Figures that are only to be compared with each other end so, and what they are.
 _PER_GPU = "_per_gpu"
 WORTH = (

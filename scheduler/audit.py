@@ -14,13 +14,15 @@ from pydantic import ValidationError
 from bus.contract import Record
 from bus.signing import ALG, ALGORITHM, KEY_ID, SIGNATURE, Verifier
 from scheduler.core.cell_moments import in_cell_time
-from scheduler.core.requests import AHEAD_S
+from scheduler.core.requests import AHEAD_S, line_of
 from schemas.codec import decode_request
 from schemas.journal import NO_DIGEST, JournalEntry, decode_entry, follows
 from schemas.parse import Rejected, first_error
 from schemas.requests import Request
 
 _ENDS = ("RequestDone", "RequestRefused")
+#: How the id of a request is remembered: nothing that was done.
+_KEPT = ("RequestKeptLonger", "RequestCounted")
 #: What is asked for so is done part by part.
 EVERY_PART = "all"
 #: What is asked for without a name is done to each of a kind: fact and field.
@@ -94,7 +96,7 @@ class Audit:
             if not isinstance(ahead_s, float) or not 0.0 <= ahead_s <= most_s:
                 yield "ahead_s", f"is {ahead_s!r}, and can be {most_s:.0f} s at the most"
                 ahead_s = 0.0
-            yield from _unfit(in_cell_time(request, now_s, ahead_s), facts)
+            yield from _unfit(in_cell_time(request, now_s, ahead_s), ahead_s, facts)
         elif not asked:
             for name, fields in facts:
                 if fields.get("request"):  # empty: its time was up
@@ -132,7 +134,9 @@ class Audit:
         self.findings.append(Finding(cell, entry, name, reason))
 
 
-def _unfit(request: Request, facts: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, str]]:
+def _unfit(
+    request: Request, ahead_s: float, facts: list[tuple[str, dict[str, Any]]]
+) -> Iterator[tuple[str, str]]:
     """Find what was noted in answer to a request, and does not fit what it asks for."""
     ends = [name for name, _ in facts if name in _ENDS]
     if len(ends) != 1:
@@ -144,13 +148,15 @@ def _unfit(request: Request, facts: list[tuple[str, dict[str, Any]]]) -> Iterato
         "by": request.subject,
         "role": request.role,
         "expires_s": request.expires_s,
+        "ahead_s": ahead_s,
+        "counted_as": line_of(request),
     }
     for name, fields in facts:
         if name in _JOBS and fields["job"] != request.about:
             yield f"decision.{name}.job", f"is {fields['job']}, asked was {request.about}"
         if "request" not in fields:
             continue
-        if ends == ["RequestRefused"] and name not in _ENDS:
+        if ends == ["RequestRefused"] and name not in (*_ENDS, *_KEPT):
             yield f"decision.{name}", f"was done, though {request.id} was refused"
         known = said if name in _ENDS else {**said, "reason": request.reason}
         for key in fields.keys() & known.keys():

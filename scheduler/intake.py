@@ -242,7 +242,7 @@ class Intake:
         self, state: ClusterState, envelope: EventEnvelope, now_s: float
     ) -> Stimulus | None:
         """Give the stimulus of an event, None if the engine need not know."""
-        data = stimulus_of(state, envelope.data, now_s)
+        data = stimulus_of(state, envelope.data, now_s, envelope.source)
         if data is None:
             return None
         if isinstance(data, NodeBorn):

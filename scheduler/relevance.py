@@ -4,6 +4,7 @@ Most messages say what was expected: a job is where its rate said it would be, a
 it needed. Those are folded and end here. The engine sees only changes.
 """
 
+from scheduler.core.lenders import agent_of, lender_id
 from scheduler.core.state import SLOT_S, ClusterState, slot_s
 from scheduler.core.stimuli import Input
 from scheduler.core.transitions import TERMINAL, NodeState
@@ -35,7 +36,9 @@ METRICS_S = 10.0
 METRICS_SHARE = 0.01
 
 
-def stimulus_of(state: ClusterState, data: EventData, at_s: float) -> Input | None:
+def stimulus_of(
+    state: ClusterState, data: EventData, at_s: float, source: str = ""
+) -> Input | None:
     """Give what the engine must know of an event; None if nothing that it does not know yet.
 
     A pure function of the state and the event, so that it needs no memory that a crash could lose.
@@ -51,7 +54,7 @@ def stimulus_of(state: ClusterState, data: EventData, at_s: float) -> Input | No
         job = state.jobs.get(data.job)
         return data if job is not None and data.epoch == job.epoch else None
     if isinstance(data, InferenceLoad):
-        return data if _load_matters(state, data, at_s) else None
+        return data if _load_matters(state, data, at_s, source) else None
     return data if _is_of_something(state, data) else None
 
 
@@ -93,8 +96,9 @@ def _progress_matters(state: ClusterState, data: JobProgressed, at_s: float) -> 
     return quiet_s >= PROGRESS_S
 
 
-def _load_matters(state: ClusterState, data: InferenceLoad, at_s: float) -> bool:
-    lender = state.lenders.get(data.node or data.pool)
+def _load_matters(state: ClusterState, data: InferenceLoad, at_s: float, source: str) -> bool:
+    name = data.node or lender_id(state, data.pool, agent_of(source))
+    lender = state.lenders.get(name)  # one that will have another name has none by this one
     if lender is None or lender.at_s is None:
         return True
     if data.gpus_needed != lender.gpus_needed or int(at_s // slot_s(state)) != lender.slot:

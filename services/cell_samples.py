@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
+from scheduler.core.lenders import lenders_in
 from scheduler.core.state import ClusterState
 from scheduler.core.transitions import JobState, LoanState, NodeState
 from scheduler.telemetry import Telemetry
@@ -84,10 +85,7 @@ def count_gpus(state: ClusterState) -> dict[tuple[str, str], float]:
             lent = node.loan_state in _ON_LOAN[1:]
             uses["training"] += held
             uses["loaned" if lent else "idle"] += node.gpu_count - held
-        owners = [pool.id] if pool.kind == "inference" else list(pool.nodes)
-        served = sum(
-            lender.served for name in owners if (lender := state.lenders.get(name)) is not None
-        )
+        served = sum(lender.served for lender in lenders_in(state, pool.id))
         # What an owner reports and what the scheduler knows may be a moment apart.
         uses["serving"] = min(served, uses["idle"])
         uses["idle"] -= uses["serving"]

@@ -146,6 +146,7 @@ def settings_of(options: Options) -> Settings:
         cycle_gap_s=options.merge_s,
         rounds_only=not options.on_events,
         unheard_s=unheard_s,
+        owner_silence_s=None if options.agents == "ideal" else Settings().owner_silence_s,
     )
 
 

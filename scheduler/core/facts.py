@@ -14,6 +14,7 @@ from scheduler.core.facts_cell import (
     LoanRecalled as LoanRecalled,
     LoansFrozen as LoansFrozen,
     LoansUnfrozen as LoansUnfrozen,
+    OwnerUnheard as OwnerUnheard,
     PolicyChanged as PolicyChanged,
     PolicyCleared as PolicyCleared,
     PolicyConfigured as PolicyConfigured,
@@ -27,6 +28,7 @@ from scheduler.core.facts_fleet import (
     CommandRefused as CommandRefused,
     CommandRepeated as CommandRepeated,
     CycleRan as CycleRan,
+    LenderRenamed as LenderRenamed,
     LoanGranted as LoanGranted,
     LoanLost as LoanLost,
     LoanRefused as LoanRefused,
@@ -51,7 +53,9 @@ from scheduler.core.facts_requests import (
     NodeCordoned as NodeCordoned,
     NodeRefused as NodeRefused,
     NodeUncordoned as NodeUncordoned,
+    RequestCounted as RequestCounted,
     RequestDone as RequestDone,
+    RequestKeptLonger as RequestKeptLonger,
     RequestRefused as RequestRefused,
 )
 

@@ -27,13 +27,24 @@ class LoansUnfrozen:
 class LoanRecalled:
     """The node on loan is to be with its owner at `due_s`.
 
-    Without a request: the policy in force never gives nodes back.
+    Without a request: the policy in force never gives nodes back; or `by` is its owner, which is
+    not heard.
     """
 
     node: str
     request: str
     by: str
     due_s: float
+
+
+@dataclass(slots=True)
+class OwnerUnheard:
+    """Of the load of an owner with nodes on loan nothing was heard for long, though of its agent.
+
+    They go back unless it is heard soon.
+    """
+
+    lender: str
 
 
 @dataclass(slots=True)

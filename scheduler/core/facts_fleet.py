@@ -5,6 +5,14 @@ from typing import Any
 
 
 @dataclass(slots=True)
+class LenderRenamed:
+    """A lender has another name, since an agent came to share its pool, or shares it no more."""
+
+    lender: str
+    to: str
+
+
+@dataclass(slots=True)
 class LoanRequested:
     """An owner was asked for a node; or was, in what the log has lost, and its agent says so."""
 

@@ -25,6 +25,22 @@ class RequestRefused:
 
 
 @dataclass(slots=True)
+class RequestKeptLonger:
+    """The id of a request that was taken is remembered so much longer: the cell is so far ahead."""
+
+    request: str
+    ahead_s: float
+
+
+@dataclass(slots=True)
+class RequestCounted:
+    """Of a request that was taken it is remembered who asked for what: so many are taken."""
+
+    request: str
+    counted_as: str
+
+
+@dataclass(slots=True)
 class NodeCordoned:
     """The node takes no new work until it is uncordoned."""
 

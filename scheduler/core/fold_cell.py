@@ -29,6 +29,13 @@ def _loan_recalled(state: ClusterState, fact: facts.LoanRecalled) -> None:
     state.dirty = True
 
 
+@folds(facts.OwnerUnheard)
+def _owner_unheard(state: ClusterState, fact: facts.OwnerUnheard) -> None:
+    if fact.lender in state.standing.unheard:
+        raise InvalidTransition(fact.lender, "unheard", "OwnerUnheard")
+    state.standing.unheard[fact.lender] = state.now_s
+
+
 @folds(facts.QuotaSet)
 def _quota_set(state: ClusterState, fact: facts.QuotaSet) -> None:
     state.standing.quotas[fact.tenant] = Quota(

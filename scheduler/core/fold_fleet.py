@@ -34,6 +34,7 @@ EPOCH_BELIEVED = 2**52
 def _leader_changed(state: ClusterState, fact: facts.LeaderChanged) -> None:
     before_s = slot_s(state)
     state.leader = Leader(fact.leader, fact.leader_epoch, fact.policy, dict(fact.settings))
+    state.standing.unheard.clear()  # while nobody led, nobody listened
     if slot_s(state) != before_s:  # what is remembered is in slots of another length
         for lender in state.lenders.values():
             lender.history, lender.slot = [], -1
@@ -127,6 +128,18 @@ def _stray_found(state: ClusterState, fact: facts.StrayFound) -> None:
         job.epoch = max(job.epoch, fact.epoch)
 
 
+@folds(facts.LenderRenamed)
+def _lender_renamed(state: ClusterState, fact: facts.LenderRenamed) -> None:
+    lender = state.lenders.pop(fact.lender, None)
+    if lender is None:
+        raise InvalidTransition(fact.lender, "unknown", "LenderRenamed")
+    if (gone := state.lenders.get(fact.to)) is not None:
+        state.gpus_serving -= gone.served
+    lender.id = fact.to
+    state.lenders[fact.to] = lender
+    state.standing.unheard.pop(fact.lender, None)
+
+
 @folds(facts.LoadObserved)
 def _load_observed(state: ClusterState, fact: facts.LoadObserved) -> None:
     lender = state.lenders.get(fact.lender)
@@ -140,6 +153,7 @@ def _load_observed(state: ClusterState, fact: facts.LoadObserved) -> None:
     )
     lender.shortfall_gpu_s = max(lender.shortfall_gpu_s, fact.shortfall_gpu_s)
     lender.gpus_needed, lender.at_s = fact.gpus_needed, state.now_s
+    state.standing.unheard.pop(fact.lender, None)
     slot = int(state.now_s // slot_s(state))
     if slot != lender.slot:
         missing = 0 if lender.slot < 0 else min(SLOTS, slot - lender.slot - 1)

@@ -17,6 +17,20 @@ def _request_taken(state: ClusterState, fact: facts.RequestDone | facts.RequestR
     state.standing.take(fact.request, fact.expires_s, state.now_s)
 
 
+@folds(facts.RequestKeptLonger)
+def _request_kept_longer(state: ClusterState, fact: facts.RequestKeptLonger) -> None:
+    if fact.request not in state.standing.taken:
+        raise InvalidTransition(fact.request, "not taken", "RequestKeptLonger")
+    state.standing.taken[fact.request] += fact.ahead_s
+
+
+@folds(facts.RequestCounted)
+def _request_counted(state: ClusterState, fact: facts.RequestCounted) -> None:
+    if fact.request not in state.standing.taken:
+        raise InvalidTransition(fact.request, "not taken", "RequestCounted")
+    state.standing.count(fact.request, fact.counted_as)
+
+
 @folds(facts.NodeCordoned)
 def _node_cordoned(state: ClusterState, fact: facts.NodeCordoned) -> None:
     node = node_of(state, fact)

@@ -102,4 +102,6 @@ def _why(recall: Recall | None) -> str:
     """Give the rule by which a node goes back."""
     if recall is None:
         return "loan.reclaimed"
-    return "operator.recall" if recall.request else "policy.recall"
+    if recall.request:
+        return "operator.recall"
+    return "loans.unheard" if recall.by else "policy.recall"

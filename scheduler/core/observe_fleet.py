@@ -5,6 +5,7 @@ Reports may come twice, late, or about allocations long gone; those change nothi
 
 from scheduler.core import facts
 from scheduler.core.leave import UP, is_overdue, node_lost, release_parts, saves
+from scheduler.core.lenders import agent_of, known_as, lender_id
 from scheduler.core.loans import call_back
 from scheduler.core.observe import of_gang
 from scheduler.core.state import Node
@@ -111,19 +112,27 @@ def _square_loan(turn: Turn, node: Node, said: str | None) -> None:
 
 def load(turn: Turn, report: events.InferenceLoad, cause: Cause) -> None:
     """Remember what an owner needs; what was overtaken by a later word says nothing any more."""
-    state = turn.state
-    lender = state.lenders.get(report.node or report.pool)
+    state, agent = turn.state, agent_of(cause.source)
+    if report.node is not None:
+        name, lender = report.node, state.lenders.get(report.node)
+    else:
+        name = lender_id(state, report.pool, agent)
+        lender = known_as(state, name, report.pool, agent)
     if lender is not None and cause.source == lender.source:
         if cause.is_before(lender.bootid, lender.said_s):
             return
         if cause.bootid == lender.bootid and cause.sequence < lender.sequence:
             return
+    if lender is not None and lender.id != name:
+        turn.emit(facts.LenderRenamed(lender.id, name))
     pool = state.pools.get(report.pool)
     names = [report.node] if report.node is not None else pool.nodes if pool is not None else []
-    owned = sum(state.nodes[name].gpu_count for name in names if name in state.nodes)
+    nodes = [state.nodes[one] for one in names if one in state.nodes]
+    shared = name not in (report.node, report.pool)
+    owned = sum(node.gpu_count for node in nodes if not shared or node.agent == agent)
     turn.emit(
         facts.LoadObserved(
-            lender=report.node or report.pool,
+            lender=name,
             # More than it owns nobody can serve with; what it needs may be more, within reason.
             gpus_needed=float(min(report.gpus_needed, 10 * owned)),
             gpus_serving=float(min(report.gpus_serving, owned)),

@@ -1,4 +1,6 @@
-"""Recalls: nodes on loan that go back since somebody asked for it, or no policy would return them.
+"""Recalls: nodes on loan that go back whatever the policy plans.
+
+Somebody asked for it, the policy never returns any, or their owner is not heard.
 
 A recalled node takes the path of any reclaim (`loans`), but for one thing: its gangs stay until the
 policy was asked, so that it may move them, unless the owner is to have the node too soon for that.
@@ -6,7 +8,8 @@ policy was asked, so that it may move them, unless the owner is to have the node
 
 from collections.abc import Iterable
 
-from scheduler.core import facts
+from scheduler.core import facts, owners
+from scheduler.core.lenders import lender_of
 from scheduler.core.loans import clear, start_reclaims
 from scheduler.core.state import ClusterState, Node, policy_name
 from scheduler.core.transitions import LoanState, NodeState
@@ -36,13 +39,18 @@ def recall(turn: Turn, names: Iterable[str], request: str, by: str, due_s: float
 def advance(turn: Turn) -> None:
     """Begin the reclaims that are called for.
 
-    Where the policy in force never gives nodes back, that is all that are lent.
+    Where the policy in force never gives nodes back, that is all that are lent; where an owner is
+    not heard, all that it lent.
     """
     state = turn.state
     if state.on_loan and not gives_back(policy_name(state)):
         for name in outstanding(state):
             if state.nodes[name].loan_state is LoanState.LENT:
                 turn.emit(facts.LoanRecalled(name, "", "", soon_s(turn)))
+    for node in owners.unheard(turn) if state.on_loan else ():
+        silent_s = state.now_s - owners.heard_of_s(state, node)
+        turn.because(node.id, "reclaims", "loans.unheard", silent_s=silent_s)
+        turn.emit(facts.LoanRecalled(node.id, "", lender_of(state, node), soon_s(turn)))
     start_reclaims(turn, {name: one.due_s for name, one in state.standing.recalls.items()})
 
 

@@ -27,6 +27,9 @@ from schemas.requests import Request
 
 #: A request that was asked this much later than now is refused: some clock is wrong.
 AHEAD_S = 300.0
+#: In a cell that is this much ahead of the clock, ids are remembered as much longer. For less the
+#: week is enough for which they are kept in any case (`standing.Standing.take`).
+AHEAD_KEPT_S = 86_400.0
 #: What does each verb: it is given the request, and its arguments.
 VERBS: Mapping[type[requests.Verb], Callable[[Turn, Request, Any], Wrong | None]] = {
     requests.CordonNode: request_nodes.cordon,
@@ -58,9 +61,18 @@ def repeated(state: ClusterState, request: Request) -> Wrong | None:
     """Find whether a request was taken before; then nothing more may come of it."""
     if request.id in state.standing.taken:
         return "id", "was taken before: of requests with one id, one takes effect"
-    if request.expires_s <= state.standing.forgotten_s:
+    standing, line = state.standing, line_of(request)
+    if request.expires_s <= standing.forgotten.get(line, 0.0):
+        who = f"{request.subject} asked so often for {request.args.verb} since"
+        return "id", f"may have been taken before: {who} that nobody can tell; ask less often"
+    if request.expires_s <= standing.forgotten_s:
         return "id", "may have been taken before: too many have come since to tell; ask anew"
     return None
+
+
+def line_of(request: Request) -> str:
+    """Say who asks for what: what of a request is counted where very many are taken."""
+    return f"{request.args.verb} {request.subject}"
 
 
 def untimely(request: Request, now_s: float, latest_s: float | None = None) -> Wrong | None:
@@ -91,3 +103,13 @@ def requested(turn: Turn, said: Requested) -> None:
         turn.emit(facts.RequestDone(request.id, request.expires_s))
     else:
         turn.emit(facts.RequestRefused(request.id, request.expires_s, *wrong))
+    _remember(turn, said)
+
+
+def _remember(turn: Turn, said: Requested) -> None:
+    """Note of a request that was taken what else its id is remembered by, where that matters."""
+    request = said.request
+    if said.ahead_s > AHEAD_KEPT_S:
+        turn.emit(facts.RequestKeptLonger(request.id, said.ahead_s))
+    if turn.state.standing.crowded:
+        turn.emit(facts.RequestCounted(request.id, line_of(request)))

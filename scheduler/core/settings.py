@@ -42,6 +42,10 @@ class Settings:
     #: Of a running gang in contact, nothing was heard for this long: its agent is asked. Progress
     #: is passed on every 15 minutes at least, so this is two reports missed.
     unheard_s: float = 2100.0
+    #: An owner of whose load nothing was heard for this long, though its agent is in contact, gets
+    #: back what it lent: three times as long as policies believe a report (`loans.stale_s`). Not
+    #: at all in logs of before there was this.
+    owner_silence_s: float | None = 2700.0
     #: A claim on GPUs is given up if those that were told to leave them are there for so long
     #: still. Agents that answer are never that late.
     claim_ttl_s: float = 600.0
@@ -112,7 +116,11 @@ class Settings:
 
 
 def settings_from(recorded: Mapping[str, float]) -> Settings:
-    """Read recorded settings; those a later version added take their defaults."""
+    """Read recorded settings; those a later version added take their defaults.
+
+    What is left out where it is not set is not set: a leader of before waited for owners, too.
+    """
     known = {item.name for item in fields(Settings)}
     values: dict[str, Any] = {name: value for name, value in recorded.items() if name in known}
+    values.setdefault("owner_silence_s", None)
     return Settings(**values)

@@ -7,12 +7,20 @@ form, and so the hash, that it had before there were requests (`state.document_o
 """
 
 from dataclasses import asdict, dataclass, field, fields
+from heapq import heapify, heappop, heapreplace
 from typing import Any, Literal
 
 from schemas.requests import LIFE_MAX_S
 
-#: So many ids of taken requests are remembered; of more, the one that expires first is forgotten.
-TAKEN_MAX = 100_000
+#: So many ids of taken requests are remembered without who asked for what...
+UNCOUNTED_MAX = 50_000
+#: ...and as many more with that. Of yet more, those are forgotten that expire first of whoever
+#: asked most for the same...
+COUNTED_MAX = 50_000
+#: ...so many at once: to look at all ids for each would be slow...
+_AT_ONCE = 1_000
+#: ...and of so many it is remembered until when what they asked for was forgotten.
+LINES_MAX = 10_000
 #: What of a cell can be paused.
 Part = Literal["starts", "loans"]
 
@@ -91,8 +99,9 @@ class Freeze:
 class Recall:
     """A node on loan that is to be with its owner by then."""
 
-    request: str  #: Empty: nobody asked, but the policy in force never gives nodes back.
-    by: str
+    #: Empty: nobody asked, but the policy in force never gives nodes back, or the owner is unheard.
+    request: str
+    by: str  #: Without a request: the owner that is unheard, if that is why.
     due_s: float
     since_number: int  #: Of the stimulus at which it began: the policy is asked before gangs stop.
 
@@ -136,9 +145,14 @@ class ChosenPolicy:
 class Standing:
     """What requests left standing."""
 
-    #: By id, when a request expires that was taken, whether it was done or refused.
+    #: By id, when a request expires that was taken, whether it was done or refused; in a cell that
+    #: is far ahead of the clock, what the cell's time was to be then.
     taken: dict[str, float] = field(default_factory=dict)
-    #: Of requests that expire no later than this, nobody knows any more which were taken.
+    #: By id, who asked for what (`line_of`), where it is counted.
+    lines: dict[str, str] = field(default_factory=dict)
+    #: Of requests that expire no later than this, nobody knows any more which were taken: by who
+    #: asks for what, and of all.
+    forgotten: dict[str, float] = field(default_factory=dict)
     forgotten_s: float = 0.0
     cordons: dict[str, Cordon] = field(default_factory=dict)  #: By node.
     drains: dict[str, Drain] = field(default_factory=dict)  #: By node; each is cordoned, too.
@@ -153,18 +167,59 @@ class Standing:
     #: By node or pool; of every lender: by the empty name.
     freezes: dict[str, Freeze] = field(default_factory=dict)
     recalls: dict[str, Recall] = field(default_factory=dict)  #: By node, until its loan is over.
+    #: By lender: since when it is noted that nothing is heard of its load (`owners.unheard`).
+    unheard: dict[str, float] = field(default_factory=dict)
     quotas: dict[str, Quota] = field(default_factory=dict)  #: By tenant.
     policy: ChosenPolicy | None = None
 
     def take(self, request: str, expires_s: float, now_s: float) -> None:
-        """Remember a request until it expires, and longer: a cell's time may be ahead of clocks."""
+        """Remember a request until a week after it expires, by the cell's time.
+
+        It expires by the leader's clock, which may be behind the cell's time, and the next leader's
+        may be further behind: ids go once it has expired by each that is less than a week behind.
+        """
         if len(self.taken) % 256 == 255:  # now and then: to look at all each time would be slow
             since_s = now_s - LIFE_MAX_S
             self.taken = {name: end_s for name, end_s in self.taken.items() if end_s > since_s}
-        if len(self.taken) >= TAKEN_MAX:
-            first = min(self.taken, key=lambda name: (self.taken[name], name))
-            self.forgotten_s = max(self.forgotten_s, self.taken.pop(first))
+            if self.lines or self.forgotten:
+                self.lines = {name: line for name, line in self.lines.items() if name in self.taken}
+                past = self.forgotten.items()
+                self.forgotten = {line: end_s for line, end_s in past if end_s > since_s}
         self.taken[request] = expires_s
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so many requests were taken that it matters who asked for what."""
+        return len(self.taken) - len(self.lines) > UNCOUNTED_MAX
+
+    def count(self, request: str, line: str) -> None:
+        """Remember who asked for what by a request that was taken; make room if there is none.
+
+        Nobody's requests have those of others refused, nor submissions, which are good for a week
+        and may be many, what else their tenant asks for.
+        """
+        self.lines[request] = line
+        if len(self.lines) > COUNTED_MAX:
+            self._forget_some()
+
+    def _forget_some(self) -> None:
+        found: dict[str, list[tuple[float, str]]] = {}
+        for request, line in self.lines.items():
+            found.setdefault(line, []).append((self.taken[request], request))
+        for ends in found.values():
+            heapify(ends)
+        longest = [(-len(ends), line) for line, ends in found.items()]
+        heapify(longest)
+        for _ in range(min(_AT_ONCE, COUNTED_MAX)):
+            left, line = longest[0]
+            heapreplace(longest, (left + 1, line))
+            end_s, request = heappop(found[line])
+            del self.taken[request], self.lines[request]
+            self.forgotten[line] = max(self.forgotten.get(line, 0.0), end_s)
+        for line in sorted(self.forgotten, key=lambda line: (self.forgotten[line], line)):
+            if len(self.forgotten) <= LINES_MAX:
+                return
+            self.forgotten_s = max(self.forgotten_s, self.forgotten.pop(line))
 
     def forget(self, job: str) -> None:
         """Let go of what stands about a job, which has ended."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from scheduler.core import facts, quotas
 from scheduler.core.jobrows import JobRows
+from scheduler.core.lenders import known_as, lender_id
 from scheduler.core.noderows import Contact, NodeRows, Sites
 from scheduler.core.registry import NAMES
 from scheduler.core.startable import could_start
@@ -46,6 +47,15 @@ _Part = TypeVar("_Part", columns.Pools, columns.Nodes, columns.Holdings)
 _NOTHING: tuple[int, Floats] = -1, np.zeros(0)
 
 
+class _Owner(NamedTuple):
+    """Who lends."""
+
+    name: str
+    pool: str
+    agent: str  #: Empty: of an edge server it does not matter.
+    nodes: Ints  #: Indices among those in contact.
+
+
 class _Where(NamedTuple):
     """What a snapshot shows as long as nothing moves."""
 
@@ -68,7 +78,7 @@ class View:
         """Begin with nothing remembered."""
         self._rows: tuple[NodeRows, JobRows] | None = None
         self._where: _Where | None = None
-        self._owners: tuple[Contact, list[tuple[str, Ints]]] | None = None
+        self._owners: tuple[Contact, list[_Owner]] | None = None
         self._waits: dict[str, Reason] = {}  #: Jobs of which no size was shown, and why.
         self._forget()
 
@@ -77,8 +87,8 @@ class View:
         # Named by facts since the last snapshot; of jobs, whether their GPUs may be others.
         self._jobs: dict[str, bool] = {}
         self._nodes: dict[str, None] = {}
-        #: By lender: the slot in which this was its history, and that.
-        self._history: dict[str, tuple[int, Floats]] = {}
+        #: By lender and who speaks for it: the slot in which this was its history, and that.
+        self._history: dict[tuple[str, str], tuple[int, Floats]] = {}
 
     def saw(self, folded: Iterable[Any]) -> None:
         """Take note of facts that were folded into the state."""
@@ -165,8 +175,9 @@ class View:
             self._owners = contact, _owners(state, contact)
         length_s, found = slot_s(state), []
         now_slot = int(state.now_s // length_s)
-        for name, nodes in self._owners[1]:
-            lender = state.lenders.get(name) or Lender(name)
+        for name, pool, agent, nodes in self._owners[1]:
+            known = known_as(state, name, pool, agent) if agent else state.lenders.get(name)
+            lender = known or Lender(name)
             peaks = self._peaks(lender, now_slot)
             age_s = np.inf if lender.at_s is None else state.now_s - lender.at_s
             found.append(columns.Lender(name, nodes, lender.gpus_needed, age_s, peaks, length_s))
@@ -176,7 +187,8 @@ class View:
         """Of slots since its last report nothing is known; now it needs what it said then."""
         silent = now_slot - lender.slot if lender.slot >= 0 else 0
         now = lender.gpus_needed if silent or not lender.history else lender.history[-1]
-        slot, found = self._history.get(lender.id, _NOTHING)
+        key = lender.id, lender.source
+        slot, found = self._history.get(key, _NOTHING)
         if slot == now_slot and len(found):  # only the last one can have changed
             if found[-1] == now:
                 return found
@@ -188,7 +200,7 @@ class View:
             peaks = np.array(lender.history, dtype=np.float64)
             found = np.concatenate((peaks, since))[-SLOTS:]
         found.flags.writeable = False
-        self._history[lender.id] = now_slot, found
+        self._history[key] = now_slot, found
         return found
 
 
@@ -237,16 +249,20 @@ def _read_only(part: _Part) -> _Part:
     return part
 
 
-def _owners(state: ClusterState, contact: Contact) -> list[tuple[str, Ints]]:
+def _owners(state: ClusterState, contact: Contact) -> list[_Owner]:
     """List who lends, each with the indices of its nodes."""
-    owners: dict[str, list[int]] = {}
+    owners: dict[tuple[str, str, str], list[int]] = {}
+    names: dict[tuple[str, str], str] = {}
     for index, name in enumerate(contact.ids):
-        pool = state.pools[state.nodes[name].pool]
+        node = state.nodes[name]
+        pool, agent = state.pools[node.pool], node.agent
         if pool.kind == "inference":
-            owners.setdefault(pool.id, []).append(index)
+            if (pool.id, agent) not in names:
+                names[pool.id, agent] = lender_id(state, pool.id, agent)
+            owners.setdefault((names[pool.id, agent], pool.id, agent), []).append(index)
         elif pool.kind == "edge":
-            owners[name] = [index]
-    found = [(name, np.array(owners[name], dtype=np.int64)) for name in sorted(owners)]
-    for _, nodes in found:
-        nodes.flags.writeable = False
+            owners[name, pool.id, ""] = [index]
+    found = [_Owner(*who, np.array(owners[who], dtype=np.int64)) for who in sorted(owners)]
+    for owner in found:
+        owner.nodes.flags.writeable = False
     return found

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from scheduler.core import facts
+from scheduler.core.lenders import agent_of, lender_id
 from scheduler.core.state import ClusterState, slot_s
 from scheduler.core.stimuli import (
     Cause,
@@ -172,7 +173,9 @@ class BranchField:
         data = one.data
         match data:
             case InferenceLoad():
-                self._needs(data.node or data.pool, float(data.gpus_needed), now_s, data)
+                agent = agent_of(one.cause.source)
+                lender = data.node or lender_id(self._state, data.pool, agent)
+                self._needs(lender, float(data.gpus_needed), now_s, data)
             case NodeBorn():
                 self._reborn(data, one.cause, now_s)
             case NodeDied():
@@ -269,8 +272,15 @@ class BranchField:
     # --- owners -------------------------------------------------------------------------------
 
     def _has(self, lender: str) -> float:
-        mine = [self.places[lender]] if lender in self.places.at else self.places.in_pool(lender)
+        mine = self._nodes_of(lender)
         return float(sum(one.gpu_count for one in mine if self._serves.get(one.node)))
+
+    def _nodes_of(self, lender: str) -> list[NodeBorn]:
+        """List the nodes of an edge server, a pool, or what one agent has in a pool."""
+        if lender in self.places.at:
+            return [self.places[lender]]
+        pool, _, agent = lender.partition("@")
+        return [one for one in self.places.in_pool(pool) if not agent or one.agent == agent]
 
     def _serve(self, node: str, now_s: float) -> None:
         known = self._state.nodes.get(node)
@@ -286,15 +296,19 @@ class BranchField:
 
     def _lender_of(self, node: str) -> str:
         place = self.places[node]
-        return node if place.pool_kind == "edge" else place.pool
+        if place.pool_kind == "edge":
+            return node
+        return lender_id(self._state, place.pool, place.agent)
 
     def _needs(
         self, lender: str, need: float, now_s: float, said: InferenceLoad | None = None
     ) -> None:
         edge = lender in self.places.at
-        if not edge and lender not in self._state.pools:
+        if not edge and lender.partition("@")[0] not in self._state.pools:
             return
-        first = self.places[lender] if edge else self.places.in_pool(lender)[0]
+        if not (theirs := self._nodes_of(lender)):
+            return
+        first = theirs[0]
         gpus, has = math.ceil(need * self._change.demand - 1e-9), self._has(lender)
         self.short.needs(lender, float(gpus), has, now_s)
         known = self._state.lenders.get(lender)

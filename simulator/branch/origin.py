@@ -15,6 +15,7 @@ import orjson
 from bus.contract import Record, Unreadable
 from explain.tide import Tide
 from scheduler.core import facts
+from scheduler.core.lenders import agent_of, lender_id
 from scheduler.core.record import UnknownRecord, facts_from_dict
 from scheduler.core.restore import state_from_dict
 from scheduler.core.state import ClusterState, Job, Totals, state_to_json
@@ -267,9 +268,9 @@ class _Seen:
         elif isinstance(data, CheckpointCommitted):
             behaviour.saves_every_s = _SAVE_EVERY_S
         elif isinstance(data, InferenceLoad):
-            self.shortfall.needs(
-                data.node or data.pool, float(data.gpus_needed), float(data.gpus_serving), at_s
-            )
+            agent = agent_of(stimulus.cause.source)
+            lender = data.node or lender_id(state, data.pool, agent)
+            self.shortfall.needs(lender, float(data.gpus_needed), float(data.gpus_serving), at_s)
         for fact in found:
             match fact:
                 case facts.GangStarting():

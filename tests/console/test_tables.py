@@ -8,8 +8,11 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
+from console import tables
 from console.columns import LEFT, REST, fitted
 from console.reading import ask_log, read_bus
+from explain.rows import LoanRow
+from scheduler.core.standing import Recall
 from scheduler.policies.interface import Reason
 from schemas.requests import CordonNode, DrainNode
 from tests.builders import request_of, submitted
@@ -162,6 +165,17 @@ def test_a_node_on_loan_is_listed(tidegate: Run, tmp_path: Path) -> None:
     (document,) = tidegate.tells("loans", "--log", path)["loans"]
     assert (document["node"], document["state"], document["gpus"]) == ("s0", "lent", 4)
     assert "lent" in tidegate("nodes", "--log", path).out
+
+
+def test_a_loan_that_ends_says_who_called_it_back() -> None:
+    for recall, said in (
+        (Recall("r1", "ann", 9.0, 1), "reclaiming, recalled by ann"),
+        (Recall("", "", 9.0, 1), "reclaiming, recalled by the policy"),
+        (Recall("", "serve", 9.0, 1), "reclaiming, its owner is not heard"),
+        (None, "reclaiming"),
+    ):
+        row = LoanRow("s0", "serve", "l", "reclaiming", 1.0, 9.0, 4, 0, recall)
+        assert tables._loan_state(row).plain == said
 
 
 @pytest.mark.parametrize("width", [40, 50, 120])

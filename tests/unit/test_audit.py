@@ -122,9 +122,10 @@ async def test_a_lift_of_every_freeze_is_proved_for_each(tmp_path: Path) -> None
     assert (lifted, audited(records).findings) == (2, [])
 
 
-async def test_a_log_of_a_cell_whose_time_is_ahead_is_proved(tmp_path: Path) -> None:
+@pytest.mark.parametrize("days", [3, 8])
+async def test_a_log_of_a_cell_whose_time_is_ahead_is_proved(tmp_path: Path, days: int) -> None:
     async with open_desk("memory", tmp_path) as desk:
-        led(desk, lambda: 3 * DAY_S)
+        led(desk, lambda: days * DAY_S)
         await desk.hears(desk.say(node_born("n0")), wait_s=30.0)
         await desk.crash()
         may = Gateways({"k1": Gateway(KEY.public(), tuple(VERB_NAMES))})
@@ -133,13 +134,28 @@ async def test_a_log_of_a_cell_whose_time_is_ahead_is_proved(tmp_path: Path) -> 
         now_s = desk.clock.now_s()
         drain = DrainNode(node="n0", by_s=now_s + 100.0)
         asked: list[VerbData] = [CordonNode(node="n0"), drain, PauseCell(until_s=now_s + 3600.0)]
+        asked.append(CordonNode(node="n9"))  # which is refused
         for number, args in enumerate(asked):
             await desk.hears(_asked(desk, args, f"r{number}"))
         records = list(await desk.records(JOURNAL.name))
     done = audited(records)
-    assert (done.requests, done.findings) == (3, [])
-    altered(records, "r2", lambda entry: _data(entry).update(ahead_s=4 * DAY_S))
+    assert (done.requests, done.findings) == (4, [])
+    kept = list(records)
+    altered(kept, "r2", lambda entry: _fact(entry, "RequestKeptLonger").update(ahead_s=0.0))
+    assert [one.field for one in audited(kept).findings] == ["decision.RequestKeptLonger.ahead_s"]
+    altered(records, "r2", lambda entry: _data(entry).update(ahead_s=(days + 1) * DAY_S))
     assert "ahead_s" in [one.field for one in audited(records).findings]
+
+
+async def test_a_log_of_very_many_requests_is_proved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.core.standing.UNCOUNTED_MAX", 2)
+    records = await journal(tmp_path)
+    assert (audited(records).requests, audited(records).findings) == (10, [])
+    altered(records, "r4", lambda entry: _fact(entry, "RequestCounted").update(counted_as="x bob"))
+    found = [one.field for one in audited(records).findings]
+    assert found == ["decision.RequestCounted.counted_as"]
 
 
 async def test_another_key_and_no_key_prove_nothing(tmp_path: Path) -> None:

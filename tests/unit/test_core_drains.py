@@ -3,7 +3,6 @@
 import pytest
 
 from scheduler.core import facts
-from scheduler.core.standing import TAKEN_MAX, Standing
 from scheduler.core.state import state_to_json
 from scheduler.core.stimuli import Decision, NodeSilent
 from scheduler.policies.interface import Figure, Phase, Plan, Reason
@@ -314,21 +313,3 @@ def test_a_state_without_requests_has_the_form_that_it_had_before_there_were_any
     assert b'"standing"' not in state_to_json(cell.state)
     ask(cell, CordonNode(node="n0"))
     assert b'"drains"' not in state_to_json(cell.state)
-
-
-def test_ids_of_too_many_requests_are_forgotten_and_none_of_those_is_taken_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert TAKEN_MAX == 100_000
-    monkeypatch.setattr("scheduler.core.standing.TAKEN_MAX", 3)
-    standing = Standing()
-    for number in range(5):
-        standing.take(f"r{number}", 100.0 + number, 0.0)
-    assert list(standing.taken) == ["r2", "r3", "r4"]
-    assert standing.forgotten_s == 101.0
-    cell = two_jobs()
-    for number in range(5):
-        ask(cell, CordonNode(node="n0"), id=f"r{number}", expires_s=cell.now_s + 50.0 + number)
-    ask(cell, UncordonNode(node="n0"), id="open")
-    late = cell.now_s + 50.0
-    assert ask(cell, CordonNode(node="n0"), id="r0", expires_s=late).facts == ()
