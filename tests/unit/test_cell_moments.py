@@ -51,7 +51,6 @@ def test_a_jobs_deadline_is_by_the_clock_and_the_same_when_it_is_said_again() ->
         cell.now_s = START_S + later_s - less_s  # the cell goes slower until the clock is there
         asked = request_of(cell.now_s - (ahead_s - less_s), SubmitJob(spec=spec), f"r{number}")
         cell.feed(Requested(raw="{}", ahead_s=ahead_s - less_s, request=asked.request))
-        assert cell.state.standing.taken or cell.last.facts
-        assert [type(fact).__name__ for fact in cell.last.facts][-1] == "RequestDone"
+        assert "RequestDone" in [type(fact).__name__ for fact in cell.last.facts]
     # Four hours by the clock, in which the cell's time does not go on by a tenth of them.
     assert cell.job().deadline_s == pytest.approx(START_S + 0.9 * 4 * 3600.0)
