@@ -50,10 +50,13 @@ class NoLog:
 class LogSource(Protocol):
     """Where an agent's workers leave what they write."""
 
-    def read(self, job: str, epoch: int, rank: int, offset: int, size: int) -> LogPiece | NoLog:
+    def read(
+        self, job: str, epoch: int, rank: int, offset: int, size: int, first_epoch: int = 0
+    ) -> LogPiece | NoLog:
         """Read at most `size` bytes from an offset on; a negative one counts from the end.
 
-        Called in a thread: a disk of the network may hang.
+        What was written under an epoch below the first is of another job, which had the name
+        before. Called in a thread: a disk of the network may hang.
         """
         ...
 
@@ -64,7 +67,9 @@ class NoLogs:
 
     why: str
 
-    def read(self, job: str, epoch: int, rank: int, offset: int, size: int) -> LogPiece | NoLog:
+    def read(
+        self, job: str, epoch: int, rank: int, offset: int, size: int, first_epoch: int = 0
+    ) -> LogPiece | NoLog:
         return NoLog(self.why)
 
 
@@ -156,7 +161,7 @@ class LogSender:
             await self._say(log, reader, "busy" if busy else "expired", why if busy else "")
             return 0
         size = min(CHUNK_BYTES, reader.left)
-        place = order.job, order.epoch, order.rank, reader.offset, size
+        place = order.job, order.epoch, order.rank, reader.offset, size, order.first_epoch
         try:
             found = await asyncio.to_thread(self._source.read, *place)
         except OSError as error:

@@ -5,6 +5,7 @@ knows no readers: whoever follows a log asks again within the minute.
 """
 
 from scheduler.core.state import ClusterState
+from scheduler.core.stimuli import next_epoch
 from schemas.commands import SendLog
 from schemas.requests import ReadLog, Request
 
@@ -57,6 +58,7 @@ class LogReaders:
         order = SendLog(
             job=job.id,
             epoch=job.epoch,
+            first_epoch=next_epoch(0, job.submit_s),
             rank=args.rank,
             reader=args.reader,
             from_byte=args.from_byte,

@@ -138,6 +138,9 @@ class SendLog(Strict):
     TYPE: ClassVar[str] = "tidegate.log.send.v1"
     job: Name
     epoch: Epoch = Field(description="Of the newest allocation; an older run may be the last here.")
+    first_epoch: Epoch = Field(
+        default=0, description="What was written under lower ones is of an earlier job of the name."
+    )
     rank: Rank = Field(description="Which worker.")
     reader: Name = Field(description="Whose reading this is; asked again, it goes on longer.")
     from_byte: LogPosition = Field(description="Where to begin; negative: before the end.")

@@ -3,7 +3,7 @@
     <URL>/<job>/<epoch>-<step>/<sha256 of a part>   the files, cut into parts
     <URL>/<job>/<epoch>-<step>/manifest.json        written last, when all else is verified
     <URL>/<job>/outputs/<epoch>/<path>              what the job leaves behind, as it is
-    <URL>/<job>/failed-rank-<rank>.log              the end of what the gang that failed last wrote
+    <URL>/<job>/failed-<epoch>-rank-<rank>.log      the end of what the gang that failed last wrote
 
 An interrupted commit leaves no manifest, and so no checkpoint; the same call continues it.
 What was stored below a job's first epoch is of another job, which had that name before: it is
@@ -46,7 +46,8 @@ _PROBE = ".probe"
 _OUTPUTS = "outputs"
 #: So much of the end of a failed gang's log is kept, in bytes.
 LOG_BYTES = 256 * 1024
-_is_log = re.compile(r"failed-rank-[0-9]{1,5}\.log").fullmatch
+#: One of an earlier release names no epoch.
+_is_log = re.compile(r"failed-(?:([0-9]{1,16})-)?rank-([0-9]{1,5})\.log").fullmatch
 
 
 class CheckpointStore:
@@ -294,27 +295,32 @@ class CheckpointStore:
                 filesystem.remove_folder(f"{job}/{_OUTPUTS}/{other}")
         return filesystem.address(f"{job}/{_OUTPUTS}/{epoch}")
 
-    def keep_log(self, job: str, rank: int, end: bytes) -> None:
+    def keep_log(self, job: str, epoch: int, rank: int, end: bytes, first_epoch: int = 0) -> None:
         """Keep the end of a failed gang's log, in place of that of the one that failed before it.
 
         Raises:
             CheckpointError: the store cannot be asked, or refuses.
         """
-        checked(job, 0, 0)
-        name, filesystem = f"failed-rank-{rank}.log", self._places.of(job, claims=True).filesystem
+        checked(job, epoch, 0)
+        filesystem = self._places.of(job, claims=True).filesystem
+        name = f"failed-{epoch}-rank-{rank}.log"
         filesystem.write(f"{job}/{name}", end[-LOG_BYTES:])
-        for other in filesystem.entries(job):
-            if other != name and _is_log(other):
+        for _, _, other in _logs(filesystem, job, first_epoch):
+            if other != name:
                 filesystem.remove(f"{job}/{other}")
 
-    def kept_log(self, job: str, rank: int) -> tuple[bytes, str] | None:
+    def kept_log(self, job: str, rank: int, first_epoch: int = 0) -> tuple[bytes, str] | None:
         """Give the end of a failed gang's log and its URL, if that of this rank was kept.
 
         Raises:
             CheckpointError: the store cannot be asked.
         """
         checked(job, 0, 0)
-        path, filesystem = f"{job}/failed-rank-{rank}.log", self._places.of(job).filesystem
+        filesystem = self._places.of(job).filesystem
+        mine = [name for _, at, name in _logs(filesystem, job, first_epoch) if at == rank]
+        if not mine:
+            return None
+        path = f"{job}/{mine[-1]}"
         try:
             return filesystem.read(path, LOG_BYTES), filesystem.address(path)
         except Damaged:
@@ -339,6 +345,13 @@ class CheckpointStore:
             raise
         self._filesystem.remove(name)
         return written_s
+
+
+def _logs(filesystem: Filesystem, job: str, first_epoch: int) -> list[tuple[int, int, str]]:
+    """List the kept ends of logs of a job: epoch, rank and name, by these."""
+    found = [match for name in filesystem.entries(job) if (match := _is_log(name)) is not None]
+    logs = [(int(match[1] or 0), int(match[2]), match[0]) for match in found]
+    return sorted(log for log in logs if log[0] >= first_epoch)
 
 
 def _seal(

@@ -14,6 +14,7 @@ from typing import BinaryIO
 from runtime.checkpoints.store import LOG_BYTES, CheckpointError, CheckpointStore
 from runtime.executors.fetching import epochs, job_folder
 from runtime.executors.folder import CLOSED, EXIT, LOGS, read_json
+from runtime.executors.gang_record import GangRecord
 from runtime.executors.logs import DROPPED
 from runtime.logs import LogPiece, NoLog
 from runtime.untrusted_files import open_regular_file, read_tail
@@ -33,12 +34,13 @@ class LogFiles:
         """Read below this folder, and what was kept in `store` of gangs that failed."""
         self._root, self._store = root, store
 
-    def read(self, job: str, epoch: int, rank: int, offset: int, size: int) -> LogPiece | NoLog:
+    def read(
+        self, job: str, epoch: int, rank: int, offset: int, size: int, first_epoch: int = 0
+    ) -> LogPiece | NoLog:
         """Read a piece of the log of a rank, of the newest run up to an epoch that has one."""
         folder = job_folder(self._root, job)
-        for found in epochs(folder):
-            if found > epoch:
-                continue
+        runs = [found for found in epochs(folder) if first_epoch <= found <= epoch]
+        for found in runs:
             run = folder / str(found)
             path = _newest_log(run / LOGS, rank)
             if path is not None:
@@ -47,14 +49,16 @@ class LogFiles:
                 return _read(path, found, offset, size, ended=ended)
             if (run / LOGS).is_dir():
                 return NoLog(f"its newest run here has no worker of rank {rank}")
-        if folder.is_dir():
+        if runs or (folder.is_dir() and not epochs(folder)):
             return NoLog("none of its workers has been started here yet")
         why = "no run of it is here: it never came to start, or was cleared away since"
-        return self._kept(job, epoch, rank, offset, size) or NoLog(why)
+        return self._kept(job, epoch, rank, offset, size, first_epoch) or NoLog(why)
 
-    def _kept(self, job: str, epoch: int, rank: int, offset: int, size: int) -> LogPiece | None:
+    def _kept(
+        self, job: str, epoch: int, rank: int, offset: int, size: int, first_epoch: int
+    ) -> LogPiece | None:
         try:
-            kept = None if self._store is None else self._store.kept_log(job, rank)
+            kept = None if self._store is None else self._store.kept_log(job, rank, first_epoch)
         except CheckpointError:
             kept = None  # that there is no run here is what whoever asks should hear
         if kept is None:
@@ -66,7 +70,7 @@ class LogFiles:
         return LogPiece(epoch, begin, piece, 0, len(data), ended=True, note=note)
 
 
-def keep_end(store: CheckpointStore, job: str, run: Path) -> None:
+def keep_end(store: CheckpointStore, record: GangRecord, run: Path) -> None:
     """Keep the end of what the worker wrote by which a gang failed, beside its checkpoints."""
     said = read_json(run / EXIT) or {}
     rank = said.get("failed") or 0
@@ -76,8 +80,9 @@ def keep_end(store: CheckpointStore, job: str, run: Path) -> None:
     found = _read(path, 0, -LOG_BYTES, LOG_BYTES, ended=True)
     if isinstance(found, NoLog) or not found.content:
         return
+    job, epoch, first_epoch = record.job, record.epoch, record.spec.first_epoch
     try:
-        store.keep_log(job, rank, found.content)
+        store.keep_log(job, epoch, rank, found.content, first_epoch)
     except CheckpointError as error:
         _log.warning("the log of %s, which failed, is on this machine alone: %s", job, error)
 

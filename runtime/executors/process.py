@@ -136,7 +136,7 @@ class ProcessExecutor:
             if final is not None:
                 del self._gangs[job]
                 if isinstance(final, GangFailed) and newest is not None:
-                    in_thread(partial(keep_end, self._options.store, job, newest.folder))
+                    in_thread(partial(keep_end, self._options.store, gang.record, newest.folder))
                 if not (isinstance(final, GangFailed) and final.lost):
                     # A lost gang may be resumed from what is on the disk, perhaps only by the next
                     # agent, so its folder stays.

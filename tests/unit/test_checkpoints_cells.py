@@ -41,9 +41,9 @@ def test_jobs_of_one_name_in_two_cells_keep_what_is_theirs(
     for store, epoch in ((west, 5), (east, 6)):
         store.keep_output("train", epoch, "log.txt", [b"x"])
         assert store.outputs_kept("train", epoch).endswith(f"train/outputs/{epoch}")
-        store.keep_log("train", 0, str(epoch).encode())
+        store.keep_log("train", epoch, 0, str(epoch).encode())
     (said, at), others = west.kept_log("train", 0) or (b"", ""), east.kept_log("train", 0)
-    assert (said, at) == (b"5", f"{url}/train/failed-rank-0.log")
+    assert (said, at) == (b"5", f"{url}/train/failed-5-rank-0.log")
     assert others is not None
     assert others[0] == b"6"
     assert west._filesystem.entries("train/outputs").keys() == {"5"}

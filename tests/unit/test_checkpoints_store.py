@@ -266,11 +266,21 @@ def test_a_file_of_another_machine_is_no_folder_here(url: str) -> None:
 
 def test_of_failed_gangs_the_end_of_the_last_ones_log_is_kept(store: CheckpointStore) -> None:
     assert store.kept_log("j", 0) is None
-    store.keep_log("j", 0, b"first")
-    store.keep_log("j", 3, b"x" * LOG_BYTES + b"second")
+    store.keep_log("j", 7, 0, b"first")
+    store.keep_log("j", 8, 3, b"x" * LOG_BYTES + b"second")
     assert store.kept_log("j", 0) is None
     end, uri = store.kept_log("j", 3) or (b"", "")
     assert (len(end), end[-6:]) == (LOG_BYTES, b"second")
-    assert uri.endswith("/j/failed-rank-3.log")
+    assert uri.endswith("/j/failed-8-rank-3.log")
     assert store.committed("j") == []
     assert store.retain("j", 1) == []
+
+
+def test_of_an_earlier_job_of_the_name_no_log_is_given_nor_removed(store: CheckpointStore) -> None:
+    store._filesystem.write("j/failed-rank-0.log", b"of an earlier release")
+    assert store.kept_log("j", 0) is not None
+    store.keep_log("j", 7, 0, b"others'")
+    assert store.kept_log("j", 0, first_epoch=20) is None
+    store.keep_log("j", 25, 0, b"ours", first_epoch=20)
+    assert (store.kept_log("j", 0, first_epoch=20) or (b"", ""))[0] == b"ours"
+    assert "failed-7-rank-0.log" in store._filesystem.entries("j")

@@ -110,3 +110,11 @@ def test_what_is_not_there_is_said(tmp_path: Path, logs: Path) -> None:
     assert "cleared away" in why(tmp_path, job="k")
     logs.rmdir()
     assert why(tmp_path) == "none of its workers has been started here yet"
+
+
+def test_no_log_of_an_earlier_job_of_the_name_is_read(tmp_path: Path) -> None:
+    logs = tmp_path / "runs" / "j" / "3" / "logs"
+    logs.mkdir(parents=True)
+    (logs / "rank-0.log").write_bytes(b"another tenant's")
+    assert isinstance(LogFiles(tmp_path).read("j", 9, 0, 0, 100), LogPiece)
+    assert isinstance(LogFiles(tmp_path).read("j", 9, 0, 0, 100, first_epoch=5), NoLog)

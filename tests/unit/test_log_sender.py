@@ -42,7 +42,9 @@ class Growing:
     def __init__(self) -> None:
         self.content, self.ended, self.epoch = b"", False, 1
 
-    def read(self, job: str, epoch: int, rank: int, offset: int, size: int) -> LogPiece | NoLog:
+    def read(
+        self, job: str, epoch: int, rank: int, offset: int, size: int, first_epoch: int = 0
+    ) -> LogPiece | NoLog:
         begin = max(0, offset if offset >= 0 else len(self.content) + offset)
         piece = self.content[begin : begin + size]
         return LogPiece(self.epoch, begin, piece, 0, len(self.content), self.ended)
