@@ -169,6 +169,7 @@ class ProcessGang(Gang[LiveRun]):
 
     def _forget_past(self, step: int) -> None:
         super()._forget_past(step)
+        self._lost = False  # what was lost with the machine is no longer gone on from
         self._outputs.stop()
         self.after_stored += [one.run.close for one in self.older]
         self.older = []  # their checkpoints no longer count
