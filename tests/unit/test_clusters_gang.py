@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cloud_agent.clusters import executor
 from cloud_agent.clusters.attempt import Attempt, Work
 from cloud_agent.clusters.executor import ClusterExecutor
 from cloud_agent.options import ClusterOptions
@@ -226,3 +227,24 @@ def test_the_pace_that_is_reported_is_the_rate_at_once(desk: Desk) -> None:
     (progress,) = desk.executor.progress(desk.now_s)
     assert isinstance(progress, GangProgress)
     assert progress.samples_per_s == pytest.approx(16.0)
+
+
+def test_an_end_that_is_stored_is_forgotten_though_the_folder_is_away_at_that_moment(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trains(desk).ended = Outcome(False, "worker 0 ended with code 1")
+    with monkeypatch.context() as patch:
+        patch.setattr(executor, "forget", full)
+        desk.look()
+        desk.look()
+        assert desk.all(GangFailed)
+        desk.tell(StartWorkers("k", 1, ONE, spec(shell("true")), 0, 0.0))
+        desk.look()
+        assert [run.run for run in desk.runs] == [("j", 1), ("k", 1)], "others go on meanwhile"
+    desk.look()
+    assert sorted(path.name for path in (desk.options.root / "held").iterdir()) == ["k.json"]
+
+
+def full(*_: object) -> None:
+    """Be a disk that takes nothing more."""
+    raise OSError(28, "No space left on device")
