@@ -1,12 +1,13 @@
 """What becomes of a gang on a cluster, step by step: no thread and no cluster are in it."""
 
 import json
+import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
 
-from cloud_agent.clusters import executor
+from cloud_agent.clusters import executor, gang
 from cloud_agent.clusters.attempt import Attempt, Work
 from cloud_agent.clusters.executor import ClusterExecutor
 from cloud_agent.options import ClusterOptions
@@ -243,6 +244,23 @@ def test_an_end_that_is_stored_is_forgotten_though_the_folder_is_away_at_that_mo
         assert [run.run for run in desk.runs] == [("j", 1), ("k", 1)], "others go on meanwhile"
     desk.look()
     assert sorted(path.name for path in (desk.options.root / "held").iterdir()) == ["k.json"]
+
+
+def test_a_checkpoint_is_reported_though_the_disk_is_full_at_that_moment(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.store.away = False
+    trains(desk)
+    desk.tell(CheckpointWorkers("j", 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(gang, "write", full)
+        desk.runs[0].says(6, saves=True)
+        desk.until(lambda: desk.store.find("j", 6))
+        for _ in range(20):
+            desk.look()
+            time.sleep(0.01)
+    desk.look()
+    assert [type(one) for one in desk.said] == [GangStarted, CheckpointDone]
 
 
 def full(*_: object) -> None:
