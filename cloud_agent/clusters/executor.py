@@ -218,15 +218,21 @@ class ClusterExecutor:
 
     def _take_stored(self) -> None:
         """Drop gangs whose end the agent has stored, and checkpoints older than a stored one."""
+        again: list[Final | CheckpointDone] = []
         while self._stored:
             report = self._stored.popleft()
             gang = self._gangs.get(report.job)
-            if gang is None:
-                continue
-            if isinstance(report, CheckpointDone):
-                gang.checkpoints.stored(report)
-            elif gang.record.final == report:
-                self._forget(report.job)
+            try:
+                if gang is None:
+                    continue
+                if isinstance(report, CheckpointDone):
+                    gang.checkpoints.stored(report)
+                elif gang.record.final == report:
+                    self._forget(report.job)
+            except OSError as error:
+                _log.warning("job %s: its record cannot be changed: %s", report.job, error)
+                again.append(report)
+        self._stored += again
 
     def _forget(self, job: str) -> None:
         forget(self._records, job)

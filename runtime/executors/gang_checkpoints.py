@@ -95,8 +95,9 @@ class GangCheckpoints(CheckpointUploader):
             self._asked_by_s, self._committed = None, result
             record.committed_step = self.step
             record.saved = result.report(record.job, record.epoch)
-            self._write()
+            # Before it is recorded: it would not come again, and the next agent uploads it again.
             self._report(record.saved)
+            self._write()
         elif result is not None:
             self._lose(result.error)
         if self._asked_by_s is not None and now_s >= self._asked_by_s:

@@ -72,16 +72,19 @@ class LiveRun(Attempt):
 
     def advance(self, now_s: float, leave: Leave | None) -> None:
         """Note its begin and its end; ask its workers to leave, and kill who does not."""
-        if self.run.gone():
-            if self.is_read_to_end():  # its last lines may announce a checkpoint
-                self.ended = self._outcome(was_asked=leave is not None)
-            return
-        self.runs = self.runs or self.run.begun()
-        if leave is None:
-            return
+        gone = self.run.gone()
+        self.runs = self.runs or (not gone and self.run.begun())
+        if leave is not None:
+            self._ask(leave, now_s, gone=gone)
+        if gone and self.is_read_to_end():  # its last lines may announce a checkpoint
+            self.ended = self._outcome(was_asked=leave is not None)
+
+    def _ask(self, leave: Leave, now_s: float, *, gone: bool) -> None:
         if leave.why == "stuck" or now_s >= leave.by_s + _OVERDUE_S:
-            self.run.kill()
+            if not gone:
+                self.run.kill()
         elif leave != self._asked:
+            # Written down also if they are gone: it tells the next agent what came after this run.
             grace_s = max(0.0, leave.by_s - now_s)
             self.run.stop(grace_s, kill=not leave.saves, why=leave.why)
         self._asked = leave

@@ -91,7 +91,9 @@ class ProcessExecutor:
 
     def start(self, order: StartWorkers, now_s: float) -> None:
         gang = self._gangs.get(order.job)
-        if gang is None:
+        # One that failed as it began is there until that is reported, and takes no start.
+        is_over = gang is not None and gang.record.final is not None
+        if gang is None or (is_over and order.epoch > gang.record.epoch):
             self._run_after_stored()
             begun = ProcessGang.begun(self._options, order, now_s, self._said.append)
             self._gangs[order.job] = begun

@@ -45,7 +45,6 @@ class ProcessGang(Gang[LiveRun]):
         self._code: CodeFetch | None = None
         self._outputs = JobOutputs(options)
         self._monitor: ResizeMonitor | None = None
-        self._fell_back = False  #: Whether the workers are to leave since a resize failed.
         self._asked: StopReason | None = None  #: Why an earlier agent asked the workers to leave.
         self._ordered_by_s: float | None = None
         self._lost = False  #: Whether it was lost with its machine, and not started again.
@@ -169,6 +168,7 @@ class ProcessGang(Gang[LiveRun]):
 
     def _forget_past(self, step: int) -> None:
         super()._forget_past(step)
+        self._lost = False  # what was lost with the machine is no longer gone on from
         self._outputs.stop()
         self.after_stored += [one.run.close for one in self.older]
         self.older = []  # their checkpoints no longer count
@@ -203,8 +203,9 @@ class ProcessGang(Gang[LiveRun]):
             self._monitor = None
             return False
         if self._monitor is None:
-            can = live.resizes_in_place and live.trains and not self._fell_back
-            if not can or not self._is_superseded or self._asked is not None:
+            is_asked = self._asked is not None or self._scale_by_s is not None  # to leave
+            can = live.resizes_in_place and live.trains and not is_asked
+            if not can or not self._is_superseded:
                 return False
             left = tuple(epoch for epoch, _ in self.record.left)
             what = (self.record.epoch, self.record.placement, live.epoch, live.placement)
@@ -219,7 +220,6 @@ class ProcessGang(Gang[LiveRun]):
             self._monitor = None
         if outcome == "failed":
             self.fallbacks += 1
-            self._fell_back = True
             return False
         return outcome != "done" or self._is_superseded  # a size may have been ordered meanwhile
 
@@ -241,7 +241,7 @@ class ProcessGang(Gang[LiveRun]):
         super()._take_end(outcome)
         if self._ending == "goes_on":
             self.older += [] if self.attempt is None else [self.attempt]
-            self._asked, self._fell_back = None, False
+            self._asked = None
         else:
             is_stopped, is_complete = self._ending == "stopped", self._ending == "complete"
             self._outputs.begin(self.newest_run, is_stopped, says_none=is_complete)

@@ -195,3 +195,11 @@ def test_a_gang_that_stands_still_is_noticed(tmp_path: Path) -> None:
     with bench(tmp_path / "again", stuck_after_s=0.3, end_stuck=True) as jig:
         jig.start(shell(say))
         assert jig.fails().error == "stuck: alive, but no step after 4"
+
+
+def test_a_start_right_after_one_that_failed_at_once_is_carried_out(jig: Bench) -> None:
+    jig.start(None)
+    jig.start(None)  # the same again is answered once
+    jig.start(python(TRAINER), epoch=2)
+    assert jig.hears(GangStarted).epoch == 2
+    assert [one.epoch for one in jig.all(GangFailed)] == [1]

@@ -212,3 +212,16 @@ def test_a_stop_in_the_middle_loses_no_step(jig: Bench) -> None:
     jig.until(lambda: (jig.run() / "world.json").exists())
     assert jig.ends(2) == GangStopped("j", 2, _said(jig)[-1]["step"])
     assert jig.pids() == set()
+
+
+def test_workers_that_were_asked_to_leave_are_not_asked_for_another_size(jig: Bench) -> None:
+    # The first step comes after the order, so that they are restarted, and before they are gone.
+    slow = ELASTIC.replace("while True:\n", "while True:\n    time.sleep(0.5)\n")
+    slow = slow.replace('elif wish == "leave":\n', 'elif wish == "leave":\n        time.sleep(1)\n')
+    jig.start(python(slow, resize="in_place"))
+    jig.until(lambda: (jig.run() / "checkpoints" / "met-1-0").exists())
+    jig.scale(0, 1, epoch=2)
+    assert jig.hears(GangStarted).epoch == 2
+    assert jig.executor.fallbacks == 0
+    assert not (jig.run() / "resize.json").exists()
+    assert jig.run(2).exists()

@@ -20,9 +20,10 @@ from runtime.core import (
 )
 from runtime.durable import write_json
 from runtime.executors.process import ProcessExecutor
+from tests.distant import Distant
 from tests.gangs import NOW_S, SPECS, agent, scale, start, tell
 from tests.patience import wait_until
-from tests.workers import IDLE, TRAINER, Bench, kill_agent_after, python, shell
+from tests.workers import IDLE, TRAINER, Bench, bench, kill_agent_after, python, shell
 
 
 def _steps(jig: Bench, epoch: int = 1) -> int:
@@ -252,3 +253,19 @@ def test_a_second_agent_in_the_folder_of_one_that_lives_is_refused(jig: Bench) -
         jig.make()
     assert jig.pids(), "and it ends nothing there"
     assert jig.again() == ("j",), "who ends, or is killed, leaves it to the next"
+
+
+def test_what_a_gang_saved_that_failed_as_its_size_was_changed_is_not_lost(tmp_path: Path) -> None:
+    fails = "    if step == 5:\n        save()\n        os._exit(3)\n    if wishes:"
+    fails = TRAINER.replace("    if wishes:", fails)
+    store = Distant(f"file://{tmp_path}/far")
+    with bench(tmp_path, store=store) as jig:
+        jig.start(python(fails))
+        wait_until(lambda: (jig.run() / "exit.json").exists() and not jig.pids())
+        jig.scale(0, 1, epoch=2)
+        assert jig.hears(GangStarted).epoch == 2
+        jig.until(lambda: jig.step() > 5)
+        (jig.run() / "kept.json").unlink(missing_ok=True)  # as if the disk had refused to sync it
+        jig.again()
+        store.away = False
+        assert jig.hears(CheckpointDone).step == 5

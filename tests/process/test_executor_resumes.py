@@ -129,6 +129,17 @@ def test_a_later_stay_begins_from_what_it_is_told(jig: Bench) -> None:
     assert jig.first_step(8) == 2 <= step
 
 
+def test_so_does_one_that_comes_before_the_loss_is_reported(jig: Bench) -> None:
+    jig.start(SAVES)
+    saved(jig)
+    jig.reboot()
+    jig.again()
+    jig.start(SAVES, epoch=2)
+    assert jig.first_step(2) == 1
+    jig.hears(GangStarted)
+    assert jig.all(GangFailed) == []
+
+
 def test_a_checkpoint_that_newer_ones_replaced_unheard_gives_way_to_the_newest(jig: Bench) -> None:
     for step in (20, 60, 80):  # what an edge server stored while nobody heard it
         stored(jig, 0, step)

@@ -1,11 +1,13 @@
 """What becomes of a gang on a cluster, step by step: no thread and no cluster are in it."""
 
 import json
+import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
 
+from cloud_agent.clusters import executor, gang
 from cloud_agent.clusters.attempt import Attempt, Work
 from cloud_agent.clusters.executor import ClusterExecutor
 from cloud_agent.options import ClusterOptions
@@ -226,3 +228,41 @@ def test_the_pace_that_is_reported_is_the_rate_at_once(desk: Desk) -> None:
     (progress,) = desk.executor.progress(desk.now_s)
     assert isinstance(progress, GangProgress)
     assert progress.samples_per_s == pytest.approx(16.0)
+
+
+def test_an_end_that_is_stored_is_forgotten_though_the_folder_is_away_at_that_moment(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trains(desk).ended = Outcome(False, "worker 0 ended with code 1")
+    with monkeypatch.context() as patch:
+        patch.setattr(executor, "forget", full)
+        desk.look()
+        desk.look()
+        assert desk.all(GangFailed)
+        desk.tell(StartWorkers("k", 1, ONE, spec(shell("true")), 0, 0.0))
+        desk.look()
+        assert [run.run for run in desk.runs] == [("j", 1), ("k", 1)], "others go on meanwhile"
+    desk.look()
+    assert sorted(path.name for path in (desk.options.root / "held").iterdir()) == ["k.json"]
+
+
+def test_a_checkpoint_is_reported_though_the_disk_is_full_at_that_moment(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.store.away = False
+    trains(desk)
+    desk.tell(CheckpointWorkers("j", 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(gang, "write", full)
+        desk.runs[0].says(6, saves=True)
+        desk.until(lambda: desk.store.find("j", 6))
+        for _ in range(20):
+            desk.look()
+            time.sleep(0.01)
+    desk.look()
+    assert [type(one) for one in desk.said] == [GangStarted, CheckpointDone]
+
+
+def full(*_: object) -> None:
+    """Be a disk that takes nothing more."""
+    raise OSError(28, "No space left on device")
