@@ -82,7 +82,7 @@ class Event:
 
 @dataclass(slots=True)
 class Story:
-    """All that the journal says about one job."""
+    """All that the journal says about one job; of several that had its id, about the newest."""
 
     job: str
     events: list[Event] = field(default_factory=list)
@@ -125,6 +125,8 @@ class Story:
         for kind, fields in entry.decision.get("facts", ()):
             if fields.get("job") != self.job:
                 continue
+            if kind == "JobAccepted":
+                self._forget()
             if kind == "JobExplained":
                 given = Given(entry.at_s, reason_from(fields["reason"]))
                 self.reasons.append(given)
@@ -137,6 +139,11 @@ class Story:
                 self._happened(entry.at_s, kind, {**fields, "detail": self._end})
             elif kind in LIFE:
                 self._happened(entry.at_s, kind, fields)
+
+    def _forget(self) -> None:
+        """Leave out what was told of an earlier job of this id, which may have been another's."""
+        self.events, self.reasons = [], []
+        self._allocation, self._behind, self._end = {}, None, ""
 
     def _take_nodes(self, entry: JournalEntry) -> None:
         reasons = {
@@ -235,7 +242,9 @@ class Ends:
     """How some jobs ended, as their agents said it: the state does not have it."""
 
     #: An entry that it needs holds one of these, as bytes.
-    wanted = (b'"GangStarting"', b'"GangStopping"', b'"JobFailed"', b'"OutputsKept"')
+    wanted = (
+        b'"JobAccepted"', b'"GangStarting"', b'"GangStopping"', b'"JobFailed"', b'"OutputsKept"',
+    )  # fmt: skip
 
     def __init__(self, jobs: Collection[str]) -> None:
         """Look for these jobs."""
@@ -255,7 +264,10 @@ class Ends:
             job = fields.get("job")
             if job not in self._jobs:
                 continue
-            if kind == "GangStarting":
+            if kind == "JobAccepted":  # one of this id before it may have been another's
+                self._ends.pop(job, None)
+                self.found.pop(job, None)
+            elif kind == "GangStarting":
                 self._ends.pop(job, None)
             elif kind == "GangStopping":
                 # What follows the first word of a gang's end says less.

@@ -290,13 +290,13 @@ class Index:
         )
         return [Tide(*row) for row in rows]
 
-    def samples(self, job: str, before: int, most: int) -> list[Sample]:
-        """Give what a job reported of itself before an entry: at most so many, the newest stays."""
+    def samples(self, job: str, before: int, most: int, since_s: float = 0.0) -> list[Sample]:
+        """Give what a job reported since a moment, before an entry: so many, the newest stays."""
         rows = self._db.execute(
             "SELECT at_s, step, metrics FROM (SELECT *, row_number() OVER (ORDER BY number DESC)"
-            " - 1 AS place, count(*) OVER () AS total FROM samples WHERE job = ? AND number < ?)"
-            " WHERE place % ((total + ? - 1) / ?) = 0 ORDER BY number",
-            (job, before, most, most),
+            " - 1 AS place, count(*) OVER () AS total FROM samples WHERE job = ? AND number < ?"
+            " AND at_s >= ?) WHERE place % ((total + ? - 1) / ?) = 0 ORDER BY number",
+            (job, before, since_s, most, most),
         )
         return [Sample(at_s, step, orjson.loads(metrics)) for at_s, step, metrics in rows]
 
