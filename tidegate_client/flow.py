@@ -25,7 +25,7 @@ PATIENCE_S = 60.0
 _FIRST_LOOK_S = 0.25
 _LAST_LOOK_S = 2.0
 #: Statuses with which a call is made again, after a pause.
-_RETRIED = (429, 502, 503, 504)
+RETRIED = (429, 502, 503, 504)
 _CLOCK = re.compile(r"(?:d(\d+) )?(\d{1,2}):(\d{2})(?::(\d{2}))?")
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -121,7 +121,7 @@ def call(asked: Call) -> Flow[httpx.Response]:
             if answer.status_code < 400:
                 return answer
             failed = problem_of(answer)
-            if answer.status_code not in _RETRIED:
+            if answer.status_code not in RETRIED:
                 raise failed
             said_s = retry_after_s(answer)
         pause_s = 0.2 * 2**tried if said_s is None else said_s
