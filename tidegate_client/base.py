@@ -67,6 +67,7 @@ class ClientBase(Generic[Http]):
             params=dict(call.parameters) or None,
             json=call.body,
             headers=dict(call.headers),
+            timeout=httpx.Timeout(TIMEOUT_S, read=TIMEOUT_S + call.wait_s),
         )
         return request
 

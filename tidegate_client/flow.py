@@ -24,6 +24,8 @@ PATIENCE_S = 60.0
 #: What is waited for is looked at again after so many seconds, then more rarely.
 _FIRST_LOOK_S = 0.25
 _LAST_LOOK_S = 2.0
+#: A gateway waits so long for the scheduler's word at most, in seconds.
+WAIT_MOST_S = 30.0
 #: Statuses with which a call is made again, after a pause.
 RETRIED = (429, 502, 503, 504)
 _CLOCK = re.compile(r"(?:d(\d+) )?(\d{1,2}):(\d{2})(?::(\d{2}))?")
@@ -42,6 +44,7 @@ class Call:
     parameters: Parameters = field(default_factory=dict)
     body: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    wait_s: float = 0.0  #: So much longer than any other its answer may take.
 
 
 @dataclass(frozen=True, slots=True)

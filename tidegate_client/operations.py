@@ -5,6 +5,7 @@ those of the client's method.
 """
 
 import html
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,17 @@ from pydantic import BaseModel, ConfigDict
 
 from tidegate_client import models
 from tidegate_client.errors import JobEnded, NotFound, Refused
-from tidegate_client.flow import Call, Flow, Looks, Moment, Parameters, call, new_key, read
+from tidegate_client.flow import (
+    WAIT_MOST_S,
+    Call,
+    Flow,
+    Looks,
+    Moment,
+    Parameters,
+    call,
+    new_key,
+    read,
+)
 from tidegate_client.jobs import ENDED, Job, seconds_of
 from tidegate_client.parts import JobRow, PastLoan, Stay
 
@@ -227,7 +238,7 @@ def ask(
         verb: Its name; docs/events.md lists them with their arguments.
         reason: Why, for those who ask later.
         key: What is asked twice with one key takes effect once; by default it is new.
-        wait: Seconds to wait for the answer of the scheduler.
+        wait: Seconds to wait for the answer of the scheduler, 30 at most.
         dry_run: Only say what would come of it now: `would_be_done`, or it is refused.
         args: The verb's arguments.
 
@@ -236,12 +247,13 @@ def ask(
         Problem: the gateway did, before anybody else saw it.
     """
     headers = {"Idempotency-Key": key or new_key()}
-    if wait > 0:
-        headers["Prefer"] = f"wait={wait:g}"
+    wait_s = math.ceil(min(max(wait, 0.0), WAIT_MOST_S))
+    if wait_s:
+        headers["Prefer"] = f"wait={wait_s}"
     body: dict[str, Any] = {"args": {"verb": verb, **args}, "reason": reason}
     if dry_run:
         body["dry_run"] = True
-    answer = yield from call(Call("POST", "/requests", _cell(at), body, headers))
+    answer = yield from call(Call("POST", "/requests", _cell(at), body, headers, wait_s))
     return _checked(Outcome.model_validate(answer.json()))
 
 
