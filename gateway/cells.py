@@ -128,7 +128,7 @@ class Cells:
     async def _discover(self) -> None:
         """Find the cells that the log holds; one of which nobody ever spoke is `default`."""
         now_s = self.clock.now_s()
-        if now_s - self._looked_s < _DISCOVER_S:
+        if 0.0 <= now_s - self._looked_s < _DISCOVER_S:
             return
         bus, self._looked_s = self.log.bus, now_s
         found = [record.key async for record in bus.read(CELLS.name)]
