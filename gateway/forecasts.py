@@ -96,7 +96,7 @@ class Forecasts:
             (journal, entry, hours, runs),
             ProcessLimits(cpu_s=CPU_S * runs),
         )
-        computation = self._queue.put(Computation(who.name, assignment))
+        computation = self._queue.put(Computation(who.name, assignment, tenant=who.tenant))
         made = Forecast(entry, state_s, runs, jobs, computation, now_s)
         self._kept.pop((*of, entry), None)
         self._kept[*of, entry] = made
