@@ -101,7 +101,13 @@ class Story:
         """An entry that it needs holds one of these, as bytes."""
         # Names hold no character that JSON writes otherwise, so the bytes tell who is concerned.
         loans = b'"ReclaimStarted"', b'"LoanReturned"', b'"LoanLost"'
-        return (f'"{self.job}"'.encode(), *loans, b'"DrainStarted"', b'"DrainEnded"')
+        return (
+            f'"{self.job}"'.encode(),
+            *loans,
+            b'"DrainStarted"',
+            b'"DrainEnded"',
+            b'"NodeUncordoned"',
+        )
 
     @property
     def latest(self) -> Given | None:
@@ -163,8 +169,8 @@ class Story:
                 said = f"{fields['node']} is drained by {fields['by']}"
                 said = f"{said}: {why}" if why else said
                 self._drains[fields["node"]] = fields["by_s"], said
-            elif kind == "DrainEnded" and fields["outcome"] == "called_off":
-                self._drains.pop(fields["node"], None)
+            elif kind == "NodeUncordoned" or fields.get("outcome") == "called_off":
+                self._drains.pop(fields["node"], None)  # it ends with either at the latest
 
     def _drains_behind(
         self, at_s: float, kind: str, fields: Mapping[str, Any], behind: Reason | None
