@@ -93,7 +93,6 @@ class Story:
     _drains: dict[str, tuple[float, str]] = field(default_factory=dict)
     _allocation: dict[str, Any] = field(default_factory=dict)
     _behind: Reason | None = None
-    _asked: dict[str, Any] = field(default_factory=dict)  #: Who asked to cancel it, and why.
     _end: str = ""  #: How its last gang ended, as the agent said it.
 
     @property
@@ -121,13 +120,13 @@ class Story:
     def take(self, entry: JournalEntry) -> None:
         """Go on with an entry of the journal."""
         self._take_nodes(entry)
-        stimulus = entry.stimulus
+        stimulus, asked_by = entry.stimulus, dict[str, Any]()  # who asks to cancel it, and why
         if stimulus["kind"] == "JobCancelled" and stimulus["data"]["job"] == self.job:
-            self._asked = {"by": stimulus["cause"][0], "reason": stimulus["data"]["reason"]}
+            asked_by = {"by": stimulus["cause"][0], "reason": stimulus["data"]["reason"]}
         elif stimulus["kind"] == "Requested":
             asked = stimulus["data"]["request"]
             if (asked["args"]["verb"], asked["args"].get("job")) == ("job.cancel", self.job):
-                self._asked = {"by": asked["subject"], "reason": asked["reason"]}
+                asked_by = {"by": asked["subject"], "reason": asked["reason"]}
         for kind, fields in entry.decision.get("facts", ()):
             if fields.get("job") != self.job:
                 continue
@@ -139,8 +138,9 @@ class Story:
                 if given.reason.verb not in ("waits", "keeps"):
                     self._behind = given.reason
             elif kind in ("CancelRequested", "JobCancelled"):
-                self._happened(entry.at_s, kind, {**fields, **self._asked})
-                self._asked = {}  # said once
+                # Who asked is told by what came of that: others ask, too, and are refused.
+                self._happened(entry.at_s, kind, {**fields, **asked_by})
+                asked_by = {}  # said once
             elif kind == "JobFailed":
                 self._happened(entry.at_s, kind, {**fields, "detail": self._end})
             elif kind in LIFE:
