@@ -39,7 +39,7 @@ _CHOSEN = ("model", "program", "metrics", "hold", "set_size", "outputs")
 #: Facts about a job that hold the words of who asked for it, and lines of a history that hold none.
 _ASKED = ("JobHeld", "JobRequeued")
 _TOLD = ("refused", "claim given up")
-_TOKEN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._:-]*[A-Za-z0-9_-])?")
+_TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 _is_pseudonym = re.compile(r"job-x[0-9a-f]{12}").fullmatch
 _TENANTS_SOURCE = re.compile(r"(/tenants/)([^/]+)")
 
@@ -276,13 +276,21 @@ class View:
         if key in _NAMES:
             return self.job(text)
         text = _TENANTS_SOURCE.sub(lambda one: one[1] + self.tenant(one[2]), text)
-        return _TOKEN.sub(lambda one: shown(one[0]), text)
+        return _TOKEN.sub(lambda one: _replaced(one[0], shown), text)
 
 
 @lru_cache(maxsize=2**16)  # lists are ordered by it, and there may be fifty thousand jobs
 def _pseudonym(veil: bytes, kind: str, name: str) -> str:
     made = hmac.digest(veil, f"{kind}/{name}".encode(), "sha256")
     return f"{kind}-x{made.hex()[:12]}"
+
+
+def _replaced(token: str, shown: Callable[[str], str]) -> str:
+    """Give a word of a sentence as it is seen: a name may end as a sentence does."""
+    name = token
+    while (seen := shown(name)) == name and name[-1] in ".:":
+        name = name[:-1]
+    return seen + token[len(name) :]
 
 
 def _asked_tenant(requested: Mapping[str, Any]) -> str | None:

@@ -165,3 +165,13 @@ async def test_a_name_that_is_wrong_is_compared_with_some_alone(
         said = (await served.get("jobs/other-0250x", 404))["detail"]
         assert "nearest are other-02" in said
         assert len(compared[-1]) <= 500
+
+
+@pytest.mark.parametrize("name", ["zeta-run", "zeta-run.", "zeta-run:", "zeta..run.:"])
+def test_a_name_that_ends_as_a_sentence_does_is_hidden(name: str) -> None:
+    view = View(ACME.who, (ClusterState(),))
+    sentence = f"most are held by {name} and {name}, says {name}: they stay with {name}."
+    seen = view.of({"sentence": sentence, "lost_to": [name]})
+    (known,) = seen["lost_to"]
+    assert known.startswith("job-x")
+    assert seen["sentence"] == sentence.replace(name, known)
