@@ -31,9 +31,11 @@ _NAMES = ("job", "subject", "lost_to", "holders", "claims", "holder", "claim", "
 WHOSE = ("job", "tenant", "state")
 #: Fields whose words are ours, not tenants': a job that is called `queued` changes none of them.
 _OURS = (
-    "state", "kind", "rule", "verb", "policy", "pool", "change", "stimulus", "cell", "loan_state",
+    "state", "kind", "rule", "verb", "pool", "change", "stimulus", "cell", "loan_state",
     "gpu_type", "label", "loan", "agent", "node", "leader", "type", "next", "digest",
 )  # fmt: skip
+#: Fields that hold the line of a policy.
+_LINES = ("policy", "configured")
 #: Fields of a row or a description of a job whose words its own tenant chose.
 _CHOSEN = ("model", "program", "metrics", "hold", "set_size", "outputs")
 #: Facts about a job that hold the words of who asked for it, and lines of a history that hold none.
@@ -119,6 +121,11 @@ def refusal_seen(who: Subject, verb: str, field: str, why: str) -> str:
     """Give why a field was refused as somebody sees it: the scheduler says whose a name is."""
     of_name = verb == "job.submit" and field in ("args.spec.job", "job")
     return TAKEN if of_name and who.sight is Sight.OWN_NAMES and why != OWN_TAKEN else why
+
+
+def policy_seen(who: Subject, line: str) -> str:
+    """Give the line of a policy as somebody sees it: options such as quotas name tenants."""
+    return line.partition(":")[0] if who.sight is Sight.OWN_NAMES else line
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +278,8 @@ class View:
     def _text(self, text: str, shown: Callable[[str], str], key: str) -> str:
         if key in _OURS:
             return text
+        if key in _LINES:
+            return policy_seen(self.who, text)
         if key == "tenant":
             return self.tenant(text)
         if key in _NAMES:
