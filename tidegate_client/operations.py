@@ -290,11 +290,16 @@ def uncordon(at: Moment, /, node: str, **how: Any) -> Flow[Outcome]:
 
 
 def drain(
-    at: Moment, /, node: str, by: str | float = "30m", *, force: bool = False, **how: Any
-) -> Flow[Outcome]:
+    at: Moment, /, node: str, by: str | float = "30m", *, force: bool = False,
+    key: str | None = None, **how: Any,
+) -> Flow[Outcome]:  # fmt: skip
     """Empty a node within a time: its gangs move, or save their work and wait."""
+    asked = None if how.get("dry_run") else key
+    before = yield from _asked_before(at, "node.drain", node, asked)
+    if before is not None:
+        return before
     by_s = (yield from log_now_s(at)) + seconds_of(by)
-    return (yield from ask(at, "node.drain", node=node, by_s=by_s, force=force, **how))
+    return (yield from ask(at, "node.drain", node=node, by_s=by_s, force=force, key=key, **how))
 
 
 def ask_of(at: Moment, job: str, /, verb: str, **how: Any) -> Flow[Outcome]:
@@ -331,7 +336,7 @@ def submit(
     name = job.named(key)
     now_s = 0.0
     if job.deadline is not None:
-        if key is not None and (yield from _asked_before(at, name, key)):
+        if (yield from _asked_before(at, "job.submit", name, key)) is not None:
             return name
         now_s = yield from log_now_s(at)
     spec = job.spec(name, now_s)
@@ -339,16 +344,19 @@ def submit(
     return name
 
 
-def _asked_before(at: Moment, job: str, key: str) -> Flow[bool]:
-    """Tell whether this key submitted the job already.
+def _asked_before(at: Moment, verb: str, about: str, key: str | None) -> Flow[Outcome | None]:
+    """Tell what became of this if it was asked for with this key; None: it was not.
 
-    Then it is not sent again: its deadline counts from now, so the request would be another one.
+    Then it is not sent again: a time in it counts from now, so the request would be another one.
     """
+    if key is None:
+        return None
     try:
         found = yield from outcome(at, key)
     except NotFound:
-        return False
-    return found.about == job
+        return None
+    same = found.about == about and (found.model_extra or {}).get("verb", verb) == verb
+    return found if same else None
 
 
 def wait(
