@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Collection, Iterable
 from bus.contract import Bus, Record, Unreadable
 from explain.answer import Reading
 from explain.measured import Heard, Measured
-from explain.metrics import WANTED, Curves, curves_of, samples_in
+from explain.metrics import WANTED, Curves, Sample, curves_of, samples_in
 from explain.refusals import (
     RECENT_S,
     WANTED as WANTED_OF_REFUSALS,
@@ -124,13 +124,16 @@ async def read_refusals(bus: Bus, reading: Reading) -> list[Refusal]:
 
 
 async def read_curves(bus: Bus, cell: str, job: str, end: int) -> Curves:
-    """Read what a job reported of itself, before its cell's entry of number `end`.
+    """Read what the newest job of an id reported, before its cell's entry of number `end`.
 
     Raises:
         Unreadable: an entry that tells of it cannot be read.
     """
-    found = []
-    async for entry in entries(bus, cell, WANTED, end):
+    found: list[Sample] = []
+    async for entry in entries(bus, cell, (*WANTED, b'"JobAccepted"'), end):
+        for kind, fields in entry.decision.get("facts", ()):
+            if kind == "JobAccepted" and fields["job"] == job:
+                found = []
         found += [one for name, one in samples_in(entry.at_s, entry.decision) if name == job]
     return curves_of(found)
 

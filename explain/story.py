@@ -82,7 +82,7 @@ class Event:
 
 @dataclass(slots=True)
 class Story:
-    """All that the journal says about one job."""
+    """All that the journal says about one job; of several that had its id, about the newest."""
 
     job: str
     events: list[Event] = field(default_factory=list)
@@ -93,7 +93,6 @@ class Story:
     _drains: dict[str, tuple[float, str]] = field(default_factory=dict)
     _allocation: dict[str, Any] = field(default_factory=dict)
     _behind: Reason | None = None
-    _asked: dict[str, Any] = field(default_factory=dict)  #: Who asked to cancel it, and why.
     _end: str = ""  #: How its last gang ended, as the agent said it.
 
     @property
@@ -101,7 +100,13 @@ class Story:
         """An entry that it needs holds one of these, as bytes."""
         # Names hold no character that JSON writes otherwise, so the bytes tell who is concerned.
         loans = b'"ReclaimStarted"', b'"LoanReturned"', b'"LoanLost"'
-        return (f'"{self.job}"'.encode(), *loans, b'"DrainStarted"', b'"DrainEnded"')
+        return (
+            f'"{self.job}"'.encode(),
+            *loans,
+            b'"DrainStarted"',
+            b'"DrainEnded"',
+            b'"NodeUncordoned"',
+        )
 
     @property
     def latest(self) -> Given | None:
@@ -115,28 +120,36 @@ class Story:
     def take(self, entry: JournalEntry) -> None:
         """Go on with an entry of the journal."""
         self._take_nodes(entry)
-        stimulus = entry.stimulus
+        stimulus, asked_by = entry.stimulus, dict[str, Any]()  # who asks to cancel it, and why
         if stimulus["kind"] == "JobCancelled" and stimulus["data"]["job"] == self.job:
-            self._asked = {"by": stimulus["cause"][0], "reason": stimulus["data"]["reason"]}
+            asked_by = {"by": stimulus["cause"][0], "reason": stimulus["data"]["reason"]}
         elif stimulus["kind"] == "Requested":
             asked = stimulus["data"]["request"]
             if (asked["args"]["verb"], asked["args"].get("job")) == ("job.cancel", self.job):
-                self._asked = {"by": asked["subject"], "reason": asked["reason"]}
+                asked_by = {"by": asked["subject"], "reason": asked["reason"]}
         for kind, fields in entry.decision.get("facts", ()):
             if fields.get("job") != self.job:
                 continue
+            if kind == "JobAccepted":
+                self._forget()
             if kind == "JobExplained":
                 given = Given(entry.at_s, reason_from(fields["reason"]))
                 self.reasons.append(given)
                 if given.reason.verb not in ("waits", "keeps"):
                     self._behind = given.reason
             elif kind in ("CancelRequested", "JobCancelled"):
-                self._happened(entry.at_s, kind, {**fields, **self._asked})
-                self._asked = {}  # said once
+                # Who asked is told by what came of that: others ask, too, and are refused.
+                self._happened(entry.at_s, kind, {**fields, **asked_by})
+                asked_by = {}  # said once
             elif kind == "JobFailed":
                 self._happened(entry.at_s, kind, {**fields, "detail": self._end})
             elif kind in LIFE:
                 self._happened(entry.at_s, kind, fields)
+
+    def _forget(self) -> None:
+        """Leave out what was told of an earlier job of this id, which may have been another's."""
+        self.events, self.reasons = [], []
+        self._allocation, self._behind, self._end = {}, None, ""
 
     def _take_nodes(self, entry: JournalEntry) -> None:
         reasons = {
@@ -156,8 +169,8 @@ class Story:
                 said = f"{fields['node']} is drained by {fields['by']}"
                 said = f"{said}: {why}" if why else said
                 self._drains[fields["node"]] = fields["by_s"], said
-            elif kind == "DrainEnded" and fields["outcome"] == "called_off":
-                self._drains.pop(fields["node"], None)
+            elif kind == "NodeUncordoned" or fields.get("outcome") == "called_off":
+                self._drains.pop(fields["node"], None)  # it ends with either at the latest
 
     def _drains_behind(
         self, at_s: float, kind: str, fields: Mapping[str, Any], behind: Reason | None
@@ -235,7 +248,9 @@ class Ends:
     """How some jobs ended, as their agents said it: the state does not have it."""
 
     #: An entry that it needs holds one of these, as bytes.
-    wanted = (b'"GangStarting"', b'"GangStopping"', b'"JobFailed"', b'"OutputsKept"')
+    wanted = (
+        b'"JobAccepted"', b'"GangStarting"', b'"GangStopping"', b'"JobFailed"', b'"OutputsKept"',
+    )  # fmt: skip
 
     def __init__(self, jobs: Collection[str]) -> None:
         """Look for these jobs."""
@@ -255,7 +270,10 @@ class Ends:
             job = fields.get("job")
             if job not in self._jobs:
                 continue
-            if kind == "GangStarting":
+            if kind == "JobAccepted":  # one of this id before it may have been another's
+                self._ends.pop(job, None)
+                self.found.pop(job, None)
+            elif kind == "GangStarting":
                 self._ends.pop(job, None)
             elif kind == "GangStopping":
                 # What follows the first word of a gang's end says less.

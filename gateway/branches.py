@@ -6,7 +6,7 @@ All of it ends with the gateway. Who may see a branch is who asked for it, and w
 import asyncio
 import contextlib
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +31,7 @@ from simulator.branch.origin import BranchError
 
 #: What a branch is called where it is asked for as a cell, with its id.
 BRANCH = "branch-"
-#: Branches that are kept; of more, the oldest that is over goes.
+#: Branches that are kept; of more, the oldest that is over goes, of whom most are kept.
 KEPT_MOST = 20
 #: A process reads at least so many entries before the one that it branches at: how agents work is
 #: measured on them.
@@ -61,6 +61,12 @@ class KeptBranch:
     def cell(self) -> str:
         """The cell that it is of."""
         return self.feed.cell
+
+    @property
+    def owner(self) -> str:
+        """Whose it is: a tenant's, or that of somebody who is of none."""
+        tenant = self.computation.tenant
+        return f"of {tenant}" if tenant is not None else f"by {self.by}"
 
     @property
     def tail(self) -> Path:
@@ -154,7 +160,7 @@ class Branches:
         assignment = Assignment(
             branch_runs.run_branch, (journal, spec), ProcessLimits(cpu_s=CPU_S * body.runs)
         )
-        computation = self._queue.put(Computation(who.name, assignment))
+        computation = self._queue.put(Computation(who.name, assignment, tenant=who.tenant))
         replays = feed.index.first == 0
         kept = KeptBranch(name, feed, generation, entry, who.name, asked, now_s, journal,
                           computation, folder, replays, key)  # fmt: skip
@@ -164,7 +170,11 @@ class Branches:
         return kept
 
     def _oldest(self) -> KeptBranch | None:
-        return next((one for one in self._kept.values() if one.computation.is_over), None)
+        """Give the oldest that is over, of whom most are kept: nobody's go for who asks much."""
+        over = [one for one in self._kept.values() if one.computation.is_over]
+        kept = Counter(one.owner for one in self._kept.values())
+        # Of equal ones, the first.
+        return max(over, key=lambda one: kept[one.owner], default=None)
 
     def seen(self, who: Subject) -> list[KeptBranch]:
         """List the branches that somebody may see, newest first."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,12 +21,15 @@ from schemas.topics import CELLS, JOURNAL, SNAPSHOTS
 _POLL_S = 0.1
 #: And how often after it could not be read.
 _RETRY_S = 1.0
+#: And after a bug, which may come again.
+_AFRESH_S = 10.0
 #: How often other cells are looked for.
 _DISCOVER_S = 5.0
 #: A question about an entry that is not folded yet waits so long for it, in seconds.
 _LEVEL_S = 5.0
 #: Nothing is wrong yet.
 OPENING = "the log is being opened"
+_log = logging.getLogger("tidegate.gateway")
 KNOWN = (BusError, InvalidTransition, OSError, sqlite3.Error)
 
 
@@ -94,6 +98,13 @@ class Cells:
                 wait_s = _RETRY_S
                 with contextlib.suppress(*KNOWN):
                     await log.close()
+            except Exception as error:  # noqa: BLE001 - told where it is asked for
+                # Nobody may be shown a state that goes on no more as if it were of now.
+                _log.exception("%s cannot be followed, which is a bug; it is begun anew", log.name)
+                for feed in self._of(log):
+                    feed.reset()
+                    feed.problem = f"the gateway failed at it ({type(error).__name__}): a bug"
+                wait_s = _AFRESH_S
             self._tell()
             await asyncio.sleep(wait_s)
 
@@ -128,7 +139,7 @@ class Cells:
     async def _discover(self) -> None:
         """Find the cells that the log holds; one of which nobody ever spoke is `default`."""
         now_s = self.clock.now_s()
-        if now_s - self._looked_s < _DISCOVER_S:
+        if 0.0 <= now_s - self._looked_s < _DISCOVER_S:
             return
         bus, self._looked_s = self.log.bus, now_s
         found = [record.key async for record in bus.read(CELLS.name)]

@@ -13,6 +13,8 @@ from gateway.problems import later
 
 #: Of one subject, so many computations may wait or run: few, so that nobody alone takes all places.
 PER_SUBJECT_MAX = 4
+#: And of all people and robots of one tenant.
+PER_TENANT_MAX = 8
 State = Literal["waiting", "running", "done", "failed", "ended"]
 _log = logging.getLogger("tidegate.gateway")
 
@@ -28,6 +30,7 @@ class Computation:
     problem: str | None = None
     result: Any = None
     took_s: float = 0.0
+    tenant: str | None = None  #: Of the subject, if it is of one.
     _over: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
     @property
@@ -62,13 +65,18 @@ class ComputationQueue:
         """Add one; it starts when its turn comes.
 
         Raises:
-            Problem: 429, the subject has as many as it may.
+            Problem: 429, the subject, or its tenant, has as many as it may.
         """
-        present = [*self._waiting, *self._running.values()]
-        if sum(one.subject == computation.subject for one in present) >= PER_SUBJECT_MAX:
+        present, tenant = [*self._waiting, *self._running.values()], computation.tenant
+        own = sum(one.subject == computation.subject for one in present)
+        ours = sum(one.tenant == tenant for one in present if tenant is not None)
+        if own >= PER_SUBJECT_MAX or ours >= PER_TENANT_MAX:
+            many = f"{own} branches and forecasts of yours"
+            if own < PER_SUBJECT_MAX:
+                many = f"{ours} branches and forecasts of your tenant"
             raise later(
-                f"{PER_SUBJECT_MAX} branches and forecasts of yours wait or run already; ask again "
-                "once one is done, or end one: DELETE /api/v1/branches/ID",
+                f"{many} wait or run already; ask again once one is done, or end one: DELETE "
+                "/api/v1/branches/ID",
                 5.0,
                 429,
             )

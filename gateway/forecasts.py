@@ -51,11 +51,12 @@ class Forecast:
 
     def answers(self, moment: Moment, job: str, now_s: float) -> bool:
         """Whether it answers a question of a moment: of now, it may be a little old."""
-        if self.computation.state in ("failed", "ended") and self.asked_s < now_s - _FRESH_S:
+        young = 0.0 <= now_s - self.asked_s <= _FRESH_S
+        if self.computation.state in ("failed", "ended") and not young:
             return False  # perhaps it goes better now
         if self.entry == moment.entry:
             return True
-        fresh = not self.computation.is_over or self.asked_s > now_s - _FRESH_S
+        fresh = not self.computation.is_over or young
         return not moment.pinned and fresh and job in self.jobs
 
 
@@ -95,7 +96,7 @@ class Forecasts:
             (journal, entry, hours, runs),
             ProcessLimits(cpu_s=CPU_S * runs),
         )
-        computation = self._queue.put(Computation(who.name, assignment))
+        computation = self._queue.put(Computation(who.name, assignment, tenant=who.tenant))
         made = Forecast(entry, state_s, runs, jobs, computation, now_s)
         self._kept.pop((*of, entry), None)
         self._kept[*of, entry] = made

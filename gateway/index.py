@@ -103,6 +103,8 @@ class Index:
     async def begin(self, state: ClusterState, place: Place, origin_s: float) -> None:
         """Begin at a state; the entries before it are no longer in the journal."""
         self.first, self.place, self.origin_s = place.number, place, origin_s
+        if place.number % PLACE_EVERY:  # else `take` tells where the first entry is
+            self._place(place.number, place.offset, state.now_s)
         await self._mark(state)
 
     def before(self, state: ClusterState, entry: RawEntry) -> None:
@@ -146,11 +148,14 @@ class Index:
             self._db.executemany("INSERT INTO samples VALUES (?, ?, ?, ?, ?)", told)
             self._sum += sidecar.summed(told)
         if number % PLACE_EVERY == 0:
-            row = (number, offset, self.place.digest, float(entry.at_s))
-            self._db.execute("INSERT INTO places VALUES (?, ?, ?, ?)", row)
-            self._sum += sidecar.summed([row])
+            self._place(number, offset, entry.at_s)
         self.place = Place(state.number, offset + 1, entry.digest)
         self._folded += size
+
+    def _place(self, number: int, offset: int, at_s: float) -> None:
+        row = (number, offset, self.place.digest, float(at_s))
+        self._db.execute("INSERT INTO places VALUES (?, ?, ?, ?)", row)
+        self._sum += sidecar.summed([row])
 
     async def mark_if_due(self, state: ClusterState) -> None:
         """Keep a mark if the last is far; the state must stay as `take` had it until this ends."""
@@ -236,14 +241,14 @@ class Index:
     def place_at(self, at_s: float) -> Place:
         """Give the last place before which no entry is later than a moment."""
         # In time as in number, places ascend.
-        low, high = 0, -(-self.place.number // PLACE_EVERY)
+        low, high = (-(-one // PLACE_EVERY) for one in (self.first, self.place.number))
         while low < high:
             middle = (low + high) // 2
             (found,) = self._db.execute(
                 "SELECT at_s FROM places WHERE number = ?", (middle * PLACE_EVERY,)
             ).fetchone()
             low, high = (middle + 1, high) if found <= at_s else (low, middle)
-        return self.place_before(max(0, low - 1) * PLACE_EVERY)
+        return self.place_before(max(self.first, (low - 1) * PLACE_EVERY))
 
     def mentioned(
         self,
@@ -290,13 +295,13 @@ class Index:
         )
         return [Tide(*row) for row in rows]
 
-    def samples(self, job: str, before: int, most: int) -> list[Sample]:
-        """Give what a job reported of itself before an entry: at most so many, the newest stays."""
+    def samples(self, job: str, before: int, most: int, since_s: float = 0.0) -> list[Sample]:
+        """Give what a job reported since a moment, before an entry: so many, the newest stays."""
         rows = self._db.execute(
             "SELECT at_s, step, metrics FROM (SELECT *, row_number() OVER (ORDER BY number DESC)"
-            " - 1 AS place, count(*) OVER () AS total FROM samples WHERE job = ? AND number < ?)"
-            " WHERE place % ((total + ? - 1) / ?) = 0 ORDER BY number",
-            (job, before, most, most),
+            " - 1 AS place, count(*) OVER () AS total FROM samples WHERE job = ? AND number < ?"
+            " AND at_s >= ?) WHERE place % ((total + ? - 1) / ?) = 0 ORDER BY number",
+            (job, before, since_s, most, most),
         )
         return [Sample(at_s, step, orjson.loads(metrics)) for at_s, step, metrics in rows]
 

@@ -21,7 +21,7 @@ from gateway.index import PLACE_EVERY
 from gateway.past import Moment, guarded, mentioning, raw_between, reachable
 from gateway.problems import Problem
 from gateway.request_context import Asked
-from gateway.subjects import Sight, Subject
+from gateway.subjects import Sight
 from gateway.views import reading_of
 from scheduler.core.state import Job
 from schemas.journal import JournalEntry, RawEntry
@@ -76,7 +76,10 @@ async def told(asked: Asked, job: str) -> tuple[Moment, _Told]:
     async def gather(moment: Moment) -> _Told:
         told, numbers = Story(job), list[tuple[int, int]]()
         for entry in await story_entries(moment.feed, job, moment.entries):
+            first = told.events[:1]
             told.take(entry)
+            if told.events[:1] != first:  # another job has this id from here on
+                numbers.clear()
             numbers.append((entry.number, len(told.events)))
         return told, numbers
 
@@ -138,8 +141,9 @@ async def samples(asked: Asked, job: str, most: int) -> tuple[Moment, list[Sampl
         async def find() -> tuple[bool, list[Sample]]:
             index, before = moment.feed.index, moment.entries
             known = index.mentioned((Kind.JOB,), job, before=before, newest=1)
-            return bool(known), index.samples(job, before, most)
+            return bool(known), index.samples(job, before, most, since_s)
 
+        since_s, _ = await _accepted(moment, job)
         return await guarded(moment.feed, find)
 
     moment, (known, found) = await asked.settled(gather)
@@ -178,25 +182,24 @@ async def _own(asked: Asked, moment: Moment, job: str) -> None:
     """
     if asked.who.sight is not Sight.OWN_NAMES:
         return
-    if not await _accepted_of(asked.who, moment, job):
+    if not asked.who.owns((await _accepted(moment, job))[1]):
         if asked.view(moment).named(job) is not None:
             raise Problem(403, "this is another tenant's job: its tenant and operators may ask why "
                           "and for its story; jobs/ID gives its row")  # fmt: skip
         raise no_job(asked, moment, job)
 
 
-async def _accepted_of(who: Subject, moment: Moment, job: str) -> bool:
-    """Whether each job that ever had this id was of somebody's own tenant."""
-    found = False
+async def _accepted(moment: Moment, job: str) -> tuple[float, str | None]:
+    """Give when the newest job of an id was accepted, and whose it is; None: there is none."""
+    known = moment.state.jobs.get(job)
+    if known is not None:  # its entry may be pruned from the log
+        return known.submit_s, known.tenant
+    found: tuple[float, str | None] = 0.0, None
     for entry in await mentioning(moment.feed, [((Kind.JOB,), job)], moment.entries):
         for kind, fields in entry.decision.get("facts", ()):
             if kind == "JobAccepted" and fields["job"] == job:
-                if not who.owns(fields["spec"]["tenant"]):
-                    return False
-                found = True
-    # What was accepted may be pruned from the log.
-    known = moment.state.jobs.get(job)
-    return found or (known is not None and who.owns(known.tenant))
+                found = entry.at_s, fields["spec"]["tenant"]
+    return found
 
 
 def no_job(asked: Asked, moment: Moment, job: str) -> Problem:

@@ -59,6 +59,11 @@ class Client:
     redirect_uri: str
 
 
+def _within(seconds: float, since_s: float, now_s: float) -> bool:
+    """Whether less has passed; a clock that was set back must not keep old keys for so long."""
+    return 0.0 <= now_s - since_s < seconds
+
+
 class Provider:
     """The provider, and what is remembered of it."""
 
@@ -89,7 +94,7 @@ class Provider:
     ) -> dict[str, Any]:
         if len(token) > _TOKEN_MOST:
             raise refused("the token is too long")
-        if self._clock.now_s() >= self._fetched_s + _KEYS_S:
+        if not _within(_KEYS_S, self._fetched_s, self._clock.now_s()):
             self._ask()  # keys that are known serve meanwhile, however slow the provider is
         if self._keys is None:
             await self._newest()
@@ -157,7 +162,7 @@ class Provider:
         """Ask for the keys, once for all who want them; None: that was just now."""
         if self._asking is None or self._asking.done():
             now_s = self._clock.now_s()
-            if now_s < self._tried_s + _AGAIN_S:
+            if _within(_AGAIN_S, self._tried_s, now_s):
                 return None
             self._tried_s = now_s
             self._asking = asyncio.create_task(self._take_keys(now_s))

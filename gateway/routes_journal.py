@@ -39,8 +39,9 @@ from gateway.request_context import (
     tagged,
     view_of,
 )
-from gateway.sight import View
+from gateway.sight import View, policy_seen
 from gateway.stream import heads
+from gateway.subjects import Subject
 from scheduler.core.rights import MAY
 
 router = APIRouter(dependencies=[Depends(known_parameters)])
@@ -234,19 +235,19 @@ async def me(here: Here, who: Who) -> Response:
 
 
 @router.get("/cells", response_model=models_health.CellsAnswer)
-async def cells(here: Here) -> Response:
+async def cells(here: Here, who: Who) -> Response:
     """List the cells of the log: where each is, and who leads it by which policy."""
-    return plain({"cells": [_cell(feed) for feed in here.cells.feeds.values()]})
+    return plain({"cells": [_cell(feed, who) for feed in here.cells.feeds.values()]})
 
 
-def _cell(feed: Feed) -> dict[str, object]:
+def _cell(feed: Feed, who: Subject) -> dict[str, object]:
     state = None if feed.live is None else feed.live.state
     return {
         **facts(feed),
         "first": feed.index.first,
         "leader": None if state is None else state.leader.name,
         "leader_epoch": None if state is None else state.leader.epoch,
-        "policy": None if state is None else state.leader.policy,
+        "policy": None if state is None else policy_seen(who, state.leader.policy),
     }
 
 

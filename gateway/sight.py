@@ -31,15 +31,17 @@ _NAMES = ("job", "subject", "lost_to", "holders", "claims", "holder", "claim", "
 WHOSE = ("job", "tenant", "state")
 #: Fields whose words are ours, not tenants': a job that is called `queued` changes none of them.
 _OURS = (
-    "state", "kind", "rule", "verb", "policy", "pool", "change", "stimulus", "cell", "loan_state",
+    "state", "kind", "rule", "verb", "pool", "change", "stimulus", "cell", "loan_state",
     "gpu_type", "label", "loan", "agent", "node", "leader", "type", "next", "digest",
 )  # fmt: skip
+#: Fields that hold the line of a policy.
+_LINES = ("policy", "configured")
 #: Fields of a row or a description of a job whose words its own tenant chose.
 _CHOSEN = ("model", "program", "metrics", "hold", "set_size", "outputs")
 #: Facts about a job that hold the words of who asked for it, and lines of a history that hold none.
 _ASKED = ("JobHeld", "JobRequeued")
 _TOLD = ("refused", "claim given up")
-_TOKEN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._:-]*[A-Za-z0-9_-])?")
+_TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 _is_pseudonym = re.compile(r"job-x[0-9a-f]{12}").fullmatch
 _TENANTS_SOURCE = re.compile(r"(/tenants/)([^/]+)")
 
@@ -119,6 +121,11 @@ def refusal_seen(who: Subject, verb: str, field: str, why: str) -> str:
     """Give why a field was refused as somebody sees it: the scheduler says whose a name is."""
     of_name = verb == "job.submit" and field in ("args.spec.job", "job")
     return TAKEN if of_name and who.sight is Sight.OWN_NAMES and why != OWN_TAKEN else why
+
+
+def policy_seen(who: Subject, line: str) -> str:
+    """Give the line of a policy as somebody sees it: options such as quotas name tenants."""
+    return line.partition(":")[0] if who.sight is Sight.OWN_NAMES else line
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,18 +278,28 @@ class View:
     def _text(self, text: str, shown: Callable[[str], str], key: str) -> str:
         if key in _OURS:
             return text
+        if key in _LINES:
+            return policy_seen(self.who, text)
         if key == "tenant":
             return self.tenant(text)
         if key in _NAMES:
             return self.job(text)
         text = _TENANTS_SOURCE.sub(lambda one: one[1] + self.tenant(one[2]), text)
-        return _TOKEN.sub(lambda one: shown(one[0]), text)
+        return _TOKEN.sub(lambda one: _replaced(one[0], shown), text)
 
 
 @lru_cache(maxsize=2**16)  # lists are ordered by it, and there may be fifty thousand jobs
 def _pseudonym(veil: bytes, kind: str, name: str) -> str:
     made = hmac.digest(veil, f"{kind}/{name}".encode(), "sha256")
     return f"{kind}-x{made.hex()[:12]}"
+
+
+def _replaced(token: str, shown: Callable[[str], str]) -> str:
+    """Give a word of a sentence as it is seen: a name may end as a sentence does."""
+    name = token
+    while (seen := shown(name)) == name and name[-1] in ".:":
+        name = name[:-1]
+    return seen + token[len(name) :]
 
 
 def _asked_tenant(requested: Mapping[str, Any]) -> str | None:

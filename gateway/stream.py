@@ -38,7 +38,7 @@ async def heads(
             await asyncio.sleep(_APART_S)
         elif not await here.cells.changed(feed.name, _SILENT_S):
             yield b": nothing new\n\n"
-        if here.clock.now_s() - checked_s >= _CHECK_S:
+        if not 0.0 <= here.clock.now_s() - checked_s < _CHECK_S:
             checked_s = here.clock.now_s()
             if await _now(here, headers) != who:
                 yield b"event: end\ndata: sign in again\n\n"

@@ -9,8 +9,10 @@ from scheduler.core.stimuli import next_epoch
 from schemas.commands import SendLog
 from schemas.requests import ReadLog, Request
 
-#: So many logs are read at once in a cell, and so many of them by one subject.
+#: So many logs are read at once in a cell, and so many of them by one subject, or one tenant's.
 READERS_MAX, READERS_EACH = 16, 8
+#: So many of them by tenants: operators find out what is wrong also while tenants read.
+READERS_TENANTS = 12
 #: Whoever goes on reading asks again within this.
 READ_S = 60.0
 
@@ -20,26 +22,34 @@ class LogReaders:
 
     def __init__(self) -> None:
         """Begin with nobody reading."""
-        #: By subject and the name that it gave the reading.
-        self._until_s: dict[tuple[str, str], float] = {}
+        #: By subject and the name that it gave the reading: until when, and for which tenant.
+        self._readings: dict[tuple[str, str], tuple[float, str | None]] = {}
 
     def unready(self, request: Request, now_s: float) -> tuple[str, str] | None:
         """Find whether it asks for a log that cannot be read now; the field, and why."""
         args = request.args
         if not isinstance(args, ReadLog):
             return None
-        self._until_s = {name: end_s for name, end_s in self._until_s.items() if end_s > now_s}
-        if (request.subject, args.reader) in self._until_s:
+        self._readings = {name: one for name, one in self._readings.items() if one[0] > now_s}
+        if (request.subject, args.reader) in self._readings:
             return None
-        mine = [end_s for (who, _), end_s in self._until_s.items() if who == request.subject]
+        tenant = _tenant(request)
+        readings = self._readings.items()
+        mine = [end_s for (who, _), (end_s, _) in readings if who == request.subject]
+        ours = [end_s for _, (end_s, of) in readings if of is not None and of == tenant]
+        tenants = [end_s for _, (end_s, of) in readings if of is not None]
         if len(mine) >= READERS_EACH:
-            many, whose, ends_s = READERS_EACH, f"by {request.subject}", mine
-        elif len(self._until_s) >= READERS_MAX:
-            many, whose, ends_s = READERS_MAX, "in this cell", [*self._until_s.values()]
+            whose, ends_s = f"by {request.subject}", mine
+        elif len(ours) >= READERS_EACH:
+            whose, ends_s = f"by {tenant}", ours
+        elif tenant is not None and len(tenants) >= READERS_TENANTS:
+            whose, ends_s = "by tenants in this cell", tenants
+        elif len(readings) >= READERS_MAX:
+            whose, ends_s = "in this cell", [end_s for _, (end_s, _) in readings]
         else:
             return None
         return "data.args.reader", (
-            f"{many} logs are being read {whose}, as many as may be; "
+            f"{len(ends_s)} logs are being read {whose}, as many as may be; "
             f"try again in {min(ends_s) - now_s:.0f} s"
         )
 
@@ -52,9 +62,8 @@ class LogReaders:
             return []
         job = state.jobs[args.job]
         until_s = min(args.until_s, now_s + READ_S)
-        self._until_s[request.subject, args.reader] = (
-            until_s if args.follow else min(until_s, now_s + 5.0)
-        )
+        reads_s = until_s if args.follow else min(until_s, now_s + 5.0)
+        self._readings[request.subject, args.reader] = reads_s, _tenant(request)
         order = SendLog(
             job=job.id,
             epoch=job.epoch,
@@ -67,3 +76,8 @@ class LogReaders:
             until_s=until_s,
         )
         return [(agent, order) for agent in job.agents]
+
+
+def _tenant(request: Request) -> str | None:
+    """Give for which tenant somebody reads; None: for none, as operators do."""
+    return request.tenant if request.role == "tenant" else None

@@ -93,11 +93,12 @@ class AsyncClient(_Awaits, OfClient[httpx.AsyncClient]):
                 async with self._http.stream("GET", "/stream", **events.asked()) as answer:
                     if answer.status_code >= 400:
                         await answer.aread()
-                        raise problem_of(answer)
-                    async for line in answer.aiter_lines():
-                        for head in events.take(line):
-                            events.goes_on()
-                            yield head
+                        events.refused(problem_of(answer))
+                    else:
+                        async for line in answer.aiter_lines():
+                            for head in events.take(line):
+                                events.goes_on()
+                                yield head
             except httpx.TransportError as broken:
                 error = broken
             events.broke(error)

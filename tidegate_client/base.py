@@ -7,9 +7,9 @@ from typing import Any, Generic, TypeVar
 import httpx
 
 from tidegate_client.contexts import Place, checked_url
-from tidegate_client.errors import NoGateway, no_gateway
+from tidegate_client.errors import NoGateway, Problem, no_gateway
 from tidegate_client.events import Events
-from tidegate_client.flow import API, TRIES, Call, Moment
+from tidegate_client.flow import API, RETRIED, TRIES, Call, Moment
 
 #: How long a call may take, in seconds; a wait for an outcome comes on top.
 TIMEOUT_S = 30.0
@@ -67,6 +67,7 @@ class ClientBase(Generic[Http]):
             params=dict(call.parameters) or None,
             json=call.body,
             headers=dict(call.headers),
+            timeout=httpx.Timeout(TIMEOUT_S, read=TIMEOUT_S + call.wait_s),
         )
         return request
 
@@ -82,12 +83,22 @@ class HeadStream(Events):
 
     def asked(self) -> Mapping[str, Any]:
         """Give what the stream is opened with; it says something every 15 s."""
+        self.begin()
         timeout = httpx.Timeout(TIMEOUT_S, read=60.0)
         return {"params": self._cell, "headers": self.headers(), "timeout": timeout}
 
     def goes_on(self) -> None:
         """Note that the gateway sent something."""
         self._broken = 0
+
+    def refused(self, problem: Problem) -> None:
+        """Note that there is no stream now: what stands before a gateway says so while it is away.
+
+        Raises:
+            Problem: there will be none, or it was said too often.
+        """
+        if problem.status not in RETRIED or self._broken >= TRIES:
+            raise problem
 
     def broke(self, error: httpx.TransportError | None) -> None:
         """Note that the stream ended; it may be opened again `AGAIN_S` later.

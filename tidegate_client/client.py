@@ -93,11 +93,12 @@ class Client(_Waits, OfClient[httpx.Client]):
                 with self._http.stream("GET", "/stream", **events.asked()) as answer:
                     if answer.status_code >= 400:
                         answer.read()
-                        raise problem_of(answer)
-                    for line in answer.iter_lines():
-                        for head in events.take(line):
-                            events.goes_on()
-                            yield head
+                        events.refused(problem_of(answer))
+                    else:
+                        for line in answer.iter_lines():
+                            for head in events.take(line):
+                                events.goes_on()
+                                yield head
             except httpx.TransportError as broken:
                 error = broken
             events.broke(error)

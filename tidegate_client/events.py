@@ -27,6 +27,11 @@ class Events:
 
     def __init__(self) -> None:
         self.last: str | None = None
+        self.begin()
+
+    def begin(self) -> None:
+        """Leave out the event of which a broken stream gave a part: it comes anew."""
+        self._id = self.last
         self._kind, self._data = "", ""
 
     def headers(self) -> dict[str, str]:
@@ -42,13 +47,14 @@ class Events:
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if name == "id":
-            self.last = value
+            self._id = value
         elif name == "event":
             self._kind = value
         elif name == "data":
             self._data += value
         elif not line:
-            kind, data, self._kind, self._data = self._kind, self._data, "", ""
+            kind, data, self.last = self._kind, self._data, self._id
+            self.begin()
             if kind == "head":
                 yield Head.model_validate_json(data)
             elif kind == "end":

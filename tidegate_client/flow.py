@@ -24,8 +24,10 @@ PATIENCE_S = 60.0
 #: What is waited for is looked at again after so many seconds, then more rarely.
 _FIRST_LOOK_S = 0.25
 _LAST_LOOK_S = 2.0
+#: A gateway waits so long for the scheduler's word at most, in seconds.
+WAIT_MOST_S = 30.0
 #: Statuses with which a call is made again, after a pause.
-_RETRIED = (429, 502, 503, 504)
+RETRIED = (429, 502, 503, 504)
 _CLOCK = re.compile(r"(?:d(\d+) )?(\d{1,2}):(\d{2})(?::(\d{2}))?")
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -42,6 +44,7 @@ class Call:
     parameters: Parameters = field(default_factory=dict)
     body: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    wait_s: float = 0.0  #: So much longer than any other its answer may take.
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,7 @@ def call(asked: Call) -> Flow[httpx.Response]:
             if answer.status_code < 400:
                 return answer
             failed = problem_of(answer)
-            if answer.status_code not in _RETRIED:
+            if answer.status_code not in RETRIED:
                 raise failed
             said_s = retry_after_s(answer)
         pause_s = 0.2 * 2**tried if said_s is None else said_s

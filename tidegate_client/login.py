@@ -170,6 +170,7 @@ def by_device(
         device, code = str(begun["device_code"]), str(begun["user_code"])
         address = str(begun.get("verification_uri_complete") or begun["verification_uri"])
         left_s, every_s = float(begun["expires_in"]), float(begun.get("interval", 5))
+        every_s = max(1.0, every_s)  # with 0 it would be asked all the time, and for ever
     except (KeyError, TypeError, ValueError):
         raise LoginError(_why(provider, begun, "gave no code to type in")) from None
     show(address, code)
@@ -177,7 +178,13 @@ def by_device(
     while left_s > 0.0:
         wait(every_s)
         left_s -= every_s
-        answer = _granted(provider, http, grant)
+        try:
+            answer = _granted(provider, http, grant)
+        except NoGateway:
+            if left_s <= 0.0:
+                raise
+            every_s += 5.0  # it may be back while somebody types the code in (RFC 8628, 3.5)
+            continue
         error = answer.get("error")
         if error is None:
             return _token(provider, answer, None)

@@ -5,6 +5,7 @@ those of the client's method.
 """
 
 import html
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,17 @@ from pydantic import BaseModel, ConfigDict
 
 from tidegate_client import models
 from tidegate_client.errors import JobEnded, NotFound, Refused
-from tidegate_client.flow import Call, Flow, Looks, Moment, Parameters, call, new_key, read
+from tidegate_client.flow import (
+    WAIT_MOST_S,
+    Call,
+    Flow,
+    Looks,
+    Moment,
+    Parameters,
+    call,
+    new_key,
+    read,
+)
 from tidegate_client.jobs import ENDED, Job, seconds_of
 from tidegate_client.parts import JobRow, PastLoan, Stay
 
@@ -227,7 +238,7 @@ def ask(
         verb: Its name; docs/events.md lists them with their arguments.
         reason: Why, for those who ask later.
         key: What is asked twice with one key takes effect once; by default it is new.
-        wait: Seconds to wait for the answer of the scheduler.
+        wait: Seconds to wait for the answer of the scheduler, 30 at most.
         dry_run: Only say what would come of it now: `would_be_done`, or it is refused.
         args: The verb's arguments.
 
@@ -236,12 +247,13 @@ def ask(
         Problem: the gateway did, before anybody else saw it.
     """
     headers = {"Idempotency-Key": key or new_key()}
-    if wait > 0:
-        headers["Prefer"] = f"wait={wait:g}"
+    wait_s = math.ceil(min(max(wait, 0.0), WAIT_MOST_S))
+    if wait_s:
+        headers["Prefer"] = f"wait={wait_s}"
     body: dict[str, Any] = {"args": {"verb": verb, **args}, "reason": reason}
     if dry_run:
         body["dry_run"] = True
-    answer = yield from call(Call("POST", "/requests", _cell(at), body, headers))
+    answer = yield from call(Call("POST", "/requests", _cell(at), body, headers, wait_s))
     return _checked(Outcome.model_validate(answer.json()))
 
 
@@ -278,11 +290,16 @@ def uncordon(at: Moment, /, node: str, **how: Any) -> Flow[Outcome]:
 
 
 def drain(
-    at: Moment, /, node: str, by: str | float = "30m", *, force: bool = False, **how: Any
-) -> Flow[Outcome]:
+    at: Moment, /, node: str, by: str | float = "30m", *, force: bool = False,
+    key: str | None = None, **how: Any,
+) -> Flow[Outcome]:  # fmt: skip
     """Empty a node within a time: its gangs move, or save their work and wait."""
+    asked = None if how.get("dry_run") else key
+    before = yield from _asked_before(at, "node.drain", node, asked)
+    if before is not None:
+        return before
     by_s = (yield from log_now_s(at)) + seconds_of(by)
-    return (yield from ask(at, "node.drain", node=node, by_s=by_s, force=force, **how))
+    return (yield from ask(at, "node.drain", node=node, by_s=by_s, force=force, key=key, **how))
 
 
 def ask_of(at: Moment, job: str, /, verb: str, **how: Any) -> Flow[Outcome]:
@@ -319,7 +336,7 @@ def submit(
     name = job.named(key)
     now_s = 0.0
     if job.deadline is not None:
-        if key is not None and (yield from _asked_before(at, name, key)):
+        if (yield from _asked_before(at, "job.submit", name, key)) is not None:
             return name
         now_s = yield from log_now_s(at)
     spec = job.spec(name, now_s)
@@ -327,16 +344,19 @@ def submit(
     return name
 
 
-def _asked_before(at: Moment, job: str, key: str) -> Flow[bool]:
-    """Tell whether this key submitted the job already.
+def _asked_before(at: Moment, verb: str, about: str, key: str | None) -> Flow[Outcome | None]:
+    """Tell what became of this if it was asked for with this key; None: it was not.
 
-    Then it is not sent again: its deadline counts from now, so the request would be another one.
+    Then it is not sent again: a time in it counts from now, so the request would be another one.
     """
+    if key is None:
+        return None
     try:
         found = yield from outcome(at, key)
     except NotFound:
-        return False
-    return found.about == job
+        return None
+    same = found.about == about and (found.model_extra or {}).get("verb", verb) == verb
+    return found if same else None
 
 
 def wait(

@@ -157,7 +157,10 @@ class Scraper:
             )
         if server.name != watch.kind:  # another server at the same address: other counters
             watch.kind, watch.history = server.name, CounterHistory(self._window_s)
-        return read_page(server, page, self._steady(), watch.history)
+        try:
+            return read_page(server, page, self._steady(), watch.history)
+        except OverflowError:  # each is a number, and their sum is none
+            raise NoLoadError("its figures are larger than those of any server") from None
 
 
 @dataclass(slots=True)

@@ -54,6 +54,8 @@ class ReplicaLender:
         for spec in specs:
             if not spec.name or "/" in spec.name or spec.name in names:
                 raise ValueError(f"replicas: {spec.name!r} must be a file name that no other has")
+            if spec.name == "owner":  # owner.json, beside its record, says which nodes are lent
+                raise ValueError(f"replicas: no replica may be called {spec.name}; rename it")
             if spec.node not in self._nodes:
                 raise ValueError(f"replicas: {spec.name} names {spec.node}, which is no node here")
             if not spec.argv:

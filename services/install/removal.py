@@ -16,10 +16,14 @@ from services.install.layout import (
     UNIT,
     UNIT_NAME,
     Layout,
+    trusted_key,
 )
 from services.install.status import Status
 from services.install.systemd import booted, systemctl
 from services.install.wanted import InstallError
+
+#: Where the kernel lists what is mounted.
+_MOUNTS = Path("/proc/self/mounts")
 
 
 @dataclass(slots=True)
@@ -42,11 +46,16 @@ def remove(status: Status, layout: Layout, *, purge: bool, force: bool) -> Remov
     gangs = status.gangs or []
     if gangs and not force:
         raise InstallError(_refusal(gangs, purge))
+    if purge and (mounted := _mounted_below(layout.here(STATE))):
+        raise InstallError(
+            f"--purge would remove what is in {', '.join(mounted)}, which is another disk and may "
+            "be other machines', too; umount it first"
+        )
     done = Removed()
     if not layout.staged and booted() and status.unit is not None:
         systemctl("disable", "--now", UNIT_NAME)
         done.gone.append(f"the service {UNIT_NAME}, stopped")
-    _remove_files(done, layout)
+    _remove_files(done, status, layout)
     if not layout.staged and booted():
         systemctl("daemon-reload")
     if not purge:
@@ -80,17 +89,29 @@ def _refusal(gangs: Sequence[RunningGang], purge: bool) -> str:
     )
 
 
-def _remove_files(done: Removed, layout: Layout) -> None:
+def _mounted_below(folder: Path) -> list[str]:
+    """Give the folders below one at which another file system begins."""
+    lines = _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
+    places = (line.split()[1].replace("\\040", " ") for line in lines)
+    return sorted({one for one in places if folder.resolve() in Path(one).parents})
+
+
+def _remove_files(done: Removed, status: Status, layout: Layout) -> None:
     added = layout.here(UNIT).with_name(f"{UNIT_NAME}.d")
     own = [ENABLED, UNIT, CONFIG, ENVIRONMENT]
     found = [layout.here(path) for path in own]
-    found += sorted(layout.here(ETC).glob("edge-agent.*")) + sorted(
-        layout.here(ETC).glob("trusted-*.pem")
-    )
+    found += sorted(layout.here(ETC).glob("edge-agent.*"))
+    # Not all keys that are there: those that a scheduler of this machine trusts may be, too.
+    named = {} if status.config is None else status.config.agent.trusted_keys
+    ours = [trusted_key(kid) for kid, file in named.items() if file == str(trusted_key(kid))]
+    found += map(layout.here, ours)
     for path in dict.fromkeys(found):
         if path.exists() or path.is_symlink():
             path.unlink()
             done.gone.append(str(Path("/") / path.relative_to(layout.root)))
+    if keys := sorted(layout.here(ETC).glob("trusted-*.pem")):
+        names = ", ".join(str(Path("/") / key.relative_to(layout.root)) for key in keys)
+        done.left.append(f"{names}: public keys that its configuration does not name")
     if added.is_dir():
         done.left.append(f"{added}: settings that were added to the unit")
     folder = layout.here(ETC)

@@ -79,7 +79,8 @@ def systemctl(*words: str) -> str:
         SystemdError: it failed, or did not answer.
     """
     program = shutil.which("systemctl") or "systemctl"
-    wait_s = _STOP_S if words[0] in ("stop", "restart") else _ANSWER_S
+    stops = words[0] in ("stop", "restart") or "--now" in words
+    wait_s = _STOP_S if stops else _ANSWER_S
     command = f"systemctl {' '.join(words)}"
     try:
         done = subprocess.run(

@@ -167,16 +167,20 @@ def test_nothing_is_sent_in_clear() -> None:
     assert shown == []
 
 
-def device(*answers: dict[str, Any]) -> tuple[list[float], Callable[[], Token]]:
+def device(
+    *answers: dict[str, Any] | Exception, interval: float = 5
+) -> tuple[list[float], Callable[[], Token]]:
     """Sign in by a code; give how long was waited each time."""
     left, waits = list(answers), list[float]()
     begun = {"device_code": "d", "user_code": "ABCD", "verification_uri": f"{ISSUER}/type",
-             "expires_in": 60, "interval": 5}  # fmt: skip
+             "expires_in": 60, "interval": interval}  # fmt: skip
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/device":
             return httpx.Response(200, json=begun)
         said = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(said, Exception):
+            raise said
         return httpx.Response(400 if "error" in said else 200, json=said)
 
     def show(url: str, code: str) -> None:
@@ -190,6 +194,24 @@ def test_a_code_is_asked_after_as_often_as_the_provider_likes() -> None:
     waits, sign_in = device(pending, slow, pending, {"id_token": signed()})
     assert sign_in().expires_s == 2_000_000_000
     assert waits == [5.0, 5.0, 10.0, 10.0]
+
+
+def test_a_provider_that_is_away_for_a_moment_is_asked_again() -> None:
+    pending, away = {"error": "authorization_pending"}, httpx.ConnectError("gone")
+    waits, sign_in = device(pending, away, pending, {"id_token": signed()})
+    assert sign_in().expires_s == 2_000_000_000
+    assert waits == [5.0, 5.0, 10.0, 10.0]
+    waits, sign_in = device(away)
+    with pytest.raises(NoGateway, match="gone"):
+        sign_in()
+    assert sum(waits) >= 60.0
+
+
+def test_a_provider_that_says_no_pause_is_not_asked_for_ever() -> None:
+    waits, sign_in = device({"error": "authorization_pending"}, interval=0)
+    with pytest.raises(TimedOut):
+        sign_in()
+    assert waits == [1.0] * 60
 
 
 def test_a_code_that_is_refused_or_forgotten_lets_nobody_in() -> None:

@@ -174,6 +174,25 @@ def test_tries_end(slept: list[float]) -> None:
     assert max(slept) < 60
 
 
+@pytest.mark.parametrize(
+    ("wait", "said", "read_s"), [(30.0, "wait=30", 60.0), (900.0, "wait=30", 60.0),
+                                 (2.5, "wait=3", 33.0), (0.0, None, 30.0)],
+)  # fmt: skip
+def test_an_answer_that_waits_may_take_so_much_longer(
+    wait: float, said: str | None, read_s: float
+) -> None:
+    """Else the longest wait ended as if nobody answered, five times over."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert request.headers.get("prefer") == said
+        assert request.extensions["timeout"]["read"] == read_s
+        assert request.extensions["timeout"]["connect"] == 30.0
+        return httpx.Response(202, json={"request": "r", "result": "pending"})
+
+    asked = Client("http://127.0.0.1:1", transport=httpx.MockTransport(answer))
+    assert asked.ask("node.cordon", node="n", wait=wait).result == "pending"
+
+
 @pytest.mark.usefixtures("slept")
 def test_who_does_not_answer_is_named_and_the_token_is_not() -> None:
     def away(text: str, url: str = "https://tide.example:8321") -> Client:

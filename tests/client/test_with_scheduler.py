@@ -30,6 +30,11 @@ async def test_what_a_client_asks_for_is_done_once(tmp_path: Path, serving: Serv
         with pytest.raises(Refused, match="there is no node n9"):
             await during(desk, client.cordon("n9"))
         assert (await during(desk, client.uncordon("n0"))).result == "done"
+        drained = await during(desk, client.drain("n0", "30m", key="k2"))
+        assert drained.result == "done"
+        assert await during(desk, client.drain("n0", "30m", key="k2")) == drained
+        with pytest.raises(Conflict, match="k2"):
+            await during(desk, client.drain("n1", "30m", key="k2"))
 
 
 async def test_a_job_that_a_client_submits_is_in_the_list(tmp_path: Path, serving: Serving) -> None:

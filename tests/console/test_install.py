@@ -15,8 +15,9 @@ from typer.core import TyperGroup
 
 from console.verbs import make_app
 from runtime.executors.processes import boot_id
-from services.install import layout, setup as setups, status as statuses, systemd
+from services.install import layout, removal, setup as setups, status as statuses, systemd
 from services.install.layout import Layout
+from services.process import END_S
 from tests.certificates import Authority
 from tests.console.conftest import Run
 
@@ -303,6 +304,44 @@ def test_status_and_uninstall_of_a_tree(tidegate: Run, site: Site) -> None:
     assert site.at("/var/lib/tidegate/workers").is_dir()
     tidegate("edge-agent", "uninstall", "--purge", "--root", site.tree)
     assert not site.at("/var/lib/tidegate").exists()
+
+
+def test_keys_of_others_and_disks_of_others_stay(
+    tidegate: Run, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler of this machine trusts keys, too, and a store may be a disk of several."""
+    tidegate(*site.words())
+    other = site.at("/etc/tidegate/trusted-desk.pem")
+    shutil.copy(site.public, other)
+    store = site.at("/var/lib/tidegate/checkpoints")
+    mounts = site.folder / "mounts"
+    mounts.write_text(f"proc /proc proc rw 0 0\nnas:/all {store} nfs4 rw 0 0\n")
+    monkeypatch.setattr(removal, "_MOUNTS", mounts)
+    ran = tidegate("edge-agent", "uninstall", "--purge", "--root", site.tree)
+    assert ran.code == 1
+    assert f"{store}, which is another disk" in ran.err.replace("\n", "")
+    assert site.at("/etc/tidegate/edge-agent.toml").exists(), "nothing was done"
+    mounts.write_text("proc /proc proc rw 0 0\n")
+    ran = tidegate.does("edge-agent", "uninstall", "--purge", "--root", site.tree)
+    assert "removed /etc/tidegate/trusted-k1.pem" in ran.out
+    assert "left    /etc/tidegate/trusted-desk.pem: public keys" in ran.out
+    assert other.exists()
+
+
+def test_whoever_stops_the_service_waits_until_it_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An agent whose broker is away takes twenty seconds to end."""
+    waited = {}
+
+    def run(command: list[str], *, timeout: float, **_: object) -> subprocess.CompletedProcess[str]:
+        waited[" ".join(command[1:])] = timeout
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    for words in (("show", "x"), ("restart", "x"), ("disable", "--now", "x")):
+        systemd.systemctl(*words)
+    assert waited["disable --now x"] == waited["restart x"] > END_S > waited["show x"]
 
 
 def test_a_run_folder_that_a_job_spoilt_stops_no_status(tidegate: Run, site: Site) -> None:

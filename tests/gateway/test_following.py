@@ -5,10 +5,14 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from bus.clock import SystemClock
 from bus.contract import Message
 from bus.sqlite import SqliteBus
 from bus.sqlite_file import encode
+from gateway import cells
+from gateway.feed import Feed
 from gateway.past import Past
 from scheduler.core.state import state_to_json
 from schemas.topics import JOURNAL
@@ -48,6 +52,28 @@ async def test_a_log_that_is_replaced_is_read_anew(
         assert (await served.get("overview"))["entry"] == 299
         await served.get("overview", 404, entry=700)
     assert whole > 700
+
+
+async def test_a_bug_is_told_and_the_log_is_followed_again(
+    log: Path, tmp_path: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or else the state of then would be shown for ever as if it were of now."""
+    monkeypatch.setattr(cells, "_AFRESH_S", 0.5)
+    growing = grow(log, tmp_path / "growing.db", 100)
+
+    async def fails(*_: object) -> bool:
+        raise MemoryError
+
+    async with serving(growing.path) as served:
+        with monkeypatch.context() as once:
+            once.setattr(Feed, "advance", fails)
+            await served.until(lambda: served.feed.problem)
+            problem = await served.get("overview", 503)
+            assert "the gateway failed at it (MemoryError)" in problem["detail"]
+            assert (await served.get("health"))["status"] == "unreadable"
+        growing.to(120)
+        await served.until(partial(served.level, 120))
+        assert (await served.get("overview"))["entry"] == 119
 
 
 async def test_a_log_that_vanishes_is_waited_for(

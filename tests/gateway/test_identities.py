@@ -173,6 +173,19 @@ async def test_keys_are_kept_and_follow_a_rotation(
     assert await ask(people, issuer.token()) is not None, "its absence ends no work"
 
 
+async def test_keys_follow_a_rotation_after_the_clock_was_set_back(
+    people: Identities, issuer: Issuer, clock: Frozen
+) -> None:
+    """A machine may begin with a clock that is years ahead, and be put right."""
+    clock.at_s = NOW_S + 1e8
+    assert await ask(people, issuer.token()) is not None
+    clock.at_s = NOW_S
+    old = issuer.token()
+    issuer.keys = [key("two")]
+    assert await ask(people, issuer.token()) is not None
+    await told(people, old)
+
+
 async def test_without_its_keys_nobody_is_believed(issuer: Issuer) -> None:
     people = identities({"bindings": BINDINGS}, issuer)
     issuer.away = True

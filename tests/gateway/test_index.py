@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from gateway import feed as feeds, index as indexing, past, sidecar
+from gateway.index import Place
 from gateway.kept_states import KeptStates
+from scheduler.core.state import ClusterState
+from schemas.journal import RawEntry
 from schemas.topics import SNAPSHOTS
 from tests.gateway.conftest import Served, Serving, serve
 from tests.gateway.growing import grow
@@ -311,6 +314,25 @@ async def test_a_log_with_a_snapshot_answers_before_its_index_is_whole(
         assert 0 <= health["cells"][0]["index"]["done"] < 1
         await served.until(served.level)
         assert await answers(served) == expected
+
+
+@pytest.mark.parametrize("first", [1300, 1250])
+async def test_of_a_log_without_its_beginning_moments_are_found(first: int) -> None:
+    index = indexing.Index(sidecar.in_memory())
+    state = ClusterState(cell="default", number=first, now_s=first - 0.5)
+    await index.begin(state, Place(first, 10, "before"), state.now_s)
+    for number in range(first, 2000):
+        state.number = number + 1
+        entry = RawEntry("default", number, float(number), "fifo", b"", b"", f"of {number}")
+        index.take(state, entry, [], number + 500, 1)
+    begin = index.place_before(first + 9)
+    assert (begin.number, begin.digest) == (first, "before")
+    for at_s in (0.0, first + 0.5, first + 99.0):
+        assert index.place_at(at_s) == begin
+    assert index.place_at(1499.0) == index.place_before(1499)
+    for at_s, number in ((1500.0, 1500), (1999.0, 1750), (1e9, 1750)):
+        assert index.place_at(at_s) == Place(number, number + 500, f"of {number - 1}")
+    index.close()
 
 
 def test_a_new_index_is_whole_or_blank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

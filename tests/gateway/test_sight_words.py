@@ -12,11 +12,12 @@ from gateway import sight
 from gateway.sight import View
 from gateway.subjects import Role, Sight, Subject
 from scheduler.core.state import ClusterState
+from scheduler.core.stimuli import LeaderStarted
 from schemas.events import CommandAcknowledged, WorkerFailed
 from schemas.requests import HoldJob
 from tests.builders import Cell, request_of, submitted
 from tests.gateway.conftest import Served, Serving
-from tests.gateway.test_sight import START_S, As, job, told, write_told
+from tests.gateway.test_sight import PATHS, START_S, As, job, told, write_told
 
 ACME = As(Role.TENANT, Sight.OWN_NAMES, "acme")
 #: What somebody of one tenant writes down to learn which of it there is.
@@ -165,3 +166,31 @@ async def test_a_name_that_is_wrong_is_compared_with_some_alone(
         said = (await served.get("jobs/other-0250x", 404))["detail"]
         assert "nearest are other-02" in said
         assert len(compared[-1]) <= 500
+
+
+@pytest.mark.parametrize("name", ["zeta-run", "zeta-run.", "zeta-run:", "zeta..run.:"])
+def test_a_name_that_ends_as_a_sentence_does_is_hidden(name: str) -> None:
+    view = View(ACME.who, (ClusterState(),))
+    sentence = f"most are held by {name} and {name}, says {name}: they stay with {name}."
+    seen = view.of({"sentence": sentence, "lost_to": [name]})
+    (known,) = seen["lost_to"]
+    assert known.startswith("job-x")
+    assert seen["sentence"] == sentence.replace(name, known)
+
+
+async def test_the_options_of_a_policy_tell_of_no_other_tenant(
+    tmp_path: Path, serving: Serving
+) -> None:
+    line = "tide:quotas.zeta-corp=..8:quotas.acme=..4"
+    path = tmp_path / "run.db"
+    await write_told(path, [("/schedulers/a", LeaderStarted("test", 1, line, {})), *told()[1:]])
+    asked = [one for paths in PATHS.values() for one in paths]
+    async with serving(path, authority=ACME, at_once=0) as served:
+        texts = [(one, (await served.raw(one)).text) for one in asked if "zeta" not in one]
+        assert [(one, text) for one, text in texts if "zeta" in text] == []
+        assert (await served.get("overview"))["policy"] == "tide"
+        assert (await served.get("cells"))["cells"][0]["policy"] == "tide"
+    operator = As(Role.OPERATOR, Sight.EVERYTHING, None)
+    async with serving(path, authority=operator) as served:
+        assert (await served.get("overview"))["policy"] == line
+        assert (await served.get("cells"))["cells"][0]["policy"] == line

@@ -70,6 +70,21 @@ async def test_who_saw_the_newest_waits_for_the_next(
         await missed.aclose()
 
 
+async def test_a_clock_that_is_set_back_lets_nobody_stay(
+    log: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "_SILENT_S", 0.01)
+    async with serving(log) as served:
+        served.gateway.clock.at_s = 2e9  # type: ignore[attr-defined]
+        events = follow(served, headers=Headers({"authorization": "Bearer another"}))
+        await anext(events)
+        await anext(events)
+        served.gateway.clock.at_s = 1e9  # type: ignore[attr-defined]
+        async with asyncio.timeout(5.0):
+            frames = [frame async for frame in events]
+        assert frames[-1] == b"event: end\ndata: sign in again\n\n"
+
+
 async def test_who_is_not_known_any_more_is_sent_away(
     log: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -323,6 +323,8 @@ def test_a_kill_at_any_line_leaves_no_replica_twice(folder: Path, tmp_path: Path
     [
         ([spec("r", "x")], ["s1", "s2"], "none serves on s2"),
         ([spec("r", "x"), spec("r", "x")], ["s1"], "'r' must be a file name that no other has"),
+        # Its record would be written over which nodes are lent.
+        ([spec("owner", "x")], ["s1"], "no replica may be called owner"),
         ([spec("a/b", "x")], ["s1"], "must be a file name"),
         ([spec("r", "x", "s9")], ["s1"], "r names s9, which is no node here"),
         ([ReplicaSpec("r", "s1", ())], ["s1"], "r has no argv"),

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,8 @@ from tests.brokers import need_brokers
 from tests.security.secure_broker import SecureBroker, certs, sign, until
 
 pytestmark = pytest.mark.broker
+
+ROOT = Path(__file__).resolve().parents[2]
 
 DENIED = "Not authorized"
 #: The second when nobody is there to hear it.
@@ -177,6 +180,24 @@ def test_a_revoked_certificate_is_refused_after_a_reload(broker: SecureBroker) -
     broker.reload()
     assert until(lambda: not broker.client("stolen").accepted)
     assert broker.device("edge-1").accepted
+
+
+def test_who_is_revoked_is_put_out_by_a_start_not_by_a_reload(broker: SecureBroker) -> None:
+    thief = broker.device("lost")
+    assert broker.device("lost-too").accepted
+    assert certs(broker.certs, "revoke", "lost", "lost-too").returncode == 0
+    broker.reload()
+    assert until(lambda: not broker.client("lost-too").accepted)
+    assert thief.publish("tidegate/v1/lost/up/event") in PASSED, "so the manual says otherwise"
+    broker.stop()
+    broker.start()
+    assert until(thief.gone.is_set)
+    assert not broker.client("lost").accepted
+    assert broker.device("edge-1").accepted
+    manual = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    taking = manual[manual.index("**Take one out.**") :].partition("**Add a bridge.**")[0]
+    assert "compose.yaml restart mosquitto" in taking
+    assert "-s HUP" not in taking
 
 
 #: Names that an authority must not sign, and what compose/certs would never.

@@ -20,7 +20,9 @@ from scheduler.core.stimuli import TimePassed
 from scheduler.policies.interface import Figure, Reason, Target
 from schemas.events import JobSubmitted, OutputsKept
 from schemas.journal import JournalEntry, decode_entry
+from schemas.requests import CancelJob
 from schemas.topics import JOURNAL
+from tests.builders import request_of
 from tests.console.stories import START_S, Teller, job, node, sized, tell
 
 JOBS = ("grown", "victim", "mover", "done", "waiter", "dropped")
@@ -267,3 +269,21 @@ def test_worth_and_price_are_said_to_have_no_unit() -> None:
         document = orjson.loads(orjson.dumps(why_document(answer)))
         for text in (plain_panel(answer, 400), plain_why(document, 400)):
             assert (WORTH in text) is says
+
+
+def test_who_may_not_cancel_a_job_is_not_told_as_who_did() -> None:
+    told = Teller()
+    told.feed(node("n0", "training", "training"))
+    told.feed(job("a"))
+    starts = Target("training", (("n0", 1),))
+    told.decides(sized("a", "starts", "market.price", 0, 1), targets={"a": starts})
+    told.up("a")
+    for name, tenant, reason in (("ann", "t", "enough"), ("mallory", "other", "mine now")):
+        who = {"subject": name, "role": "tenant", "tenant": tenant, "reason": reason}
+        told.feed(request_of(told.now_s, CancelJob(job="a"), name, **who))
+    told.off("a", "cancelled", 100)
+    lines = explained(reading_of(told), story_of(told, "a")).history
+    assert [(one.what, one.detail) for one in lines if "cancel" in one.what] == [
+        ("asked to cancel", "by ann: enough"),
+        ("cancelled", ""),
+    ]

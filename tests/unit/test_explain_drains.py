@@ -7,10 +7,12 @@ from explain.documents import why_document
 from explain.history import history
 from explain.standing import standing_of
 from explain.story import Story
-from schemas.journal import NO_DIGEST, JournalEntry, chain
-from schemas.requests import CordonNode
+from scheduler.policies.interface import Plan, Target
+from schemas.journal import NO_DIGEST, JournalEntry, chain, decode_entry
+from schemas.requests import CordonNode, DrainNode, UncordonNode
 from tests.asked import ask
-from tests.builders import Cell, node_born, submitted
+from tests.builders import Cell, node_born, request_of, submitted
+from tests.console.stories import Teller
 
 REASON = {
     "subject": "j0",
@@ -48,6 +50,40 @@ def test_a_job_that_lost_its_gpus_to_a_drain_says_who_asked_and_why() -> None:
     (line,) = [line for line in history(story) if line.what == "told to leave"]
     assert line.detail == "preempted: n0 is drained by ann: new kernel"
     assert any(word in b'"DrainStarted"' for word in story.wanted), "it reads the drain's entry"
+
+
+def test_a_drain_that_is_over_moves_no_job_any_more() -> None:
+    """Its node was empty early, and is open again, long before the drain's time."""
+    told = Teller()
+    for name in ("n0", "n1"):
+        told.feed(node_born(name))
+    told.feed(submitted("a", gpus_min=1))
+
+    def goes_to(name: str) -> None:
+        told.adopt(Plan({"a": Target("train", ((name, 1),))}))
+        told.acks()
+        told.wait(30.0, 30.0)
+        told.start_workers("a")
+
+    goes_to("n0")
+    drain = DrainNode(node="n0", by_s=told.now_s + 8 * 3600.0)
+    told.feed(request_of(told.now_s, drain, "r1", subject="olga", reason="its fan"))
+    told.wait(60.0)
+    told.off("a", "preempted", 100)
+    told.wait(60.0)
+    assert told.state.standing.drains == {}
+    told.feed(request_of(told.now_s, UncordonNode(node="n0"), "r2", subject="olga"))
+    goes_to("n0")
+    goes_to("n1")
+    story = Story("a")
+    for _, message in told.messages:
+        one = decode_entry(message.value or b"")
+        assert isinstance(one, JournalEntry)
+        if any(word in (message.value or b"") for word in story.wanted):
+            story.take(one)
+    left, moved = (history(story)[place] for place in (-3, -1))
+    assert "n0 is drained by olga: its fan" in left.detail
+    assert (moved.what, moved.detail) == ("re-placed", "1 GPU on n1")
 
 
 def test_a_job_that_waits_since_its_node_was_drained_says_so_before_all_else() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.log_readers import READERS_EACH, READERS_MAX
+from scheduler.log_readers import READERS_EACH, READERS_MAX, READERS_TENANTS
 from scheduler.service import SchedulerService
 from schemas.commands import SendLog
 from schemas.events import NodeBorn
@@ -111,3 +111,23 @@ async def test_one_person_does_not_take_all_readings(desk: Desk) -> None:
     ((_, reason),) = await letters(desk)
     assert reason.startswith(f"{READERS_EACH} logs are being read by greedy")
     assert (await desk.commands(SendLog))[-1].data.reader == "r0", "another's of that name"
+
+
+async def test_tenants_leave_room_for_one_another_and_for_operators(desk: Desk) -> None:
+    """One has as many robots as it likes, each of which is a subject."""
+    await running(desk)
+    other = submitted("j1", gpus_min=1).model_copy(update={"tenant": "u"})
+    await desk.hears(desk.say(node_born("n1")), desk.say(other, "/tenants/u"), wait_s=90.0)
+    for number in range(READERS_EACH):
+        asked = ask(desk, wanted(desk), subject=f"robot-{number}", role="tenant", tenant="t")
+        await desk.hears(asked, wait_s=0.1)
+    await desk.hears(ask(desk, wanted(desk), subject="robot", role="tenant", tenant="t"))
+    for number in range(READERS_TENANTS - READERS_EACH + 1):
+        reads = wanted(desk, job="j1")
+        asked = ask(desk, reads, subject=f"robot-u{number}", role="tenant", tenant="u")
+        await desk.hears(asked, wait_s=0.1)
+    assert refusals(desk) == []
+    said = [reason.partition(",")[0] for _, reason in await letters(desk)]
+    assert said == ["8 logs are being read by t", "12 logs are being read by tenants in this cell"]
+    await desk.hears(ask(desk, wanted(desk, "operators")))
+    assert (await desk.commands(SendLog))[-1].data.reader == "operators"

@@ -64,6 +64,14 @@ def test_one_that_hangs_delays_no_other(answer: Answer) -> None:
     assert second.error is None
 
 
+#: Each of them is a number, and their sum is none.
+HUGE = "".join(
+    f'vllm:num_requests_{what}{{engine="{engine}"}} 1e308\n'
+    for what in ("waiting", "running")
+    for engine in (0, 1)
+)
+
+
 @pytest.mark.parametrize(
     ("answer", "counter", "error"),
     [
@@ -73,6 +81,7 @@ def test_one_that_hangs_delays_no_other(answer: Answer) -> None:
         (text("node_load1 0.5\n"), "useless", "not a page of vllm, sglang, tgi, triton; say agent"),
         (text("vllm:num_requests_running 3\n"), "useless", "vllm:num_requests_waiting is not on"),
         (text(page("tgi")[:-30]), "useless", "the page is cut off here"),
+        (text(HUGE), "useless", "its figures are larger than those of any server"),
     ],
 )
 def test_a_useless_answer_is_counted_and_is_not_a_reading(
