@@ -98,6 +98,8 @@ def test_revoking_adds_to_the_list_and_works_in_a_moved_folder(tmp_path: Path) -
         assert certs(second, "revoke", "edge-1").returncode == 0
     revoked = x509.load_pem_x509_crl((second / "crl.pem").read_bytes())
     assert [one.serial_number for one in revoked] == [load(second, "edge-1").serial_number]
+    again = certs(second, "device", "edge-1")
+    assert (again.returncode, "was revoked" in again.stderr) == (0, True)
 
 
 @pytest.mark.parametrize(
