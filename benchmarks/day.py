@@ -2,9 +2,9 @@
 
 Nothing is simulated but GPUs, owners and time: scheduler, agents and tenants of `tidegate demo` run
 on a SQLite bus, as fast as they go. Who completes differs from policy to policy, so policies are
-compared by the time that all jobs spend within the day, from submission on; of each priority, too, which
-not all of them know; what one run came to is what the demo says at its end. Two runs may differ by a few jobs, as services interleave by real
-time.
+compared by the time that jobs spend within the day, from submission on: all of them, and those of
+each priority, since not every policy knows priorities. The rest is what the demo says at its end.
+Two runs may differ by a few jobs, as services interleave by real time.
 """
 
 import argparse
