@@ -27,6 +27,16 @@ def signed(number: float, digits: int = 1) -> str:
     return f"{shown:+.{digits}f}" if shown else f"{0:.{digits}f}"
 
 
+def day(raw: Raw) -> str:
+    hours: dict[str, list[float]] = {}
+    for row in raw["rows"]:
+        hours.setdefault(row["policy"], []).append(row["mean_spent_s"] / 3600.0)
+    means = {policy: sum(each) / len(each) for policy, each in hours.items()}
+    ours = means.pop("tide")
+    best = min(means, key=lambda policy: means[policy])
+    return f"{ours:.2f}; `{best}` {means[best]:.2f}"
+
+
 def against_pollux(policy: str) -> Callable[[Raw], str]:
     return lambda raw: percent(of(raw["runs"], policy=policy)["against_published_pollux"])
 
