@@ -5,7 +5,7 @@ counted, and delays nothing.
 """
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bus.allowance import Allowance, Rates
@@ -161,8 +161,6 @@ class Intake:
                 if verdict is Verdict.FORGOTTEN:
                     batch.dead += self.bury(record, source, now_s, "time", self._forgotten(source))
                     continue
-            if verdict is Verdict.LATE and isinstance(data, NodeBorn):
-                self._overtaken.add(envelope.id)  # a leader before may have taken what overtook it
             taken[source] = None
             if batch.lost:
                 batch.lost.pop(source.removeprefix(AGENT_PREFIX), None)
@@ -218,6 +216,10 @@ class Intake:
         """Forget what a tick that did not count has taken."""
         self.dedupe = dedupe
         self._newest.clear()
+
+    def heard_before(self, newest: Mapping[str, tuple[int, int]]) -> None:
+        """Go on from what leaders before heard last of each source: boot and number of an event."""
+        self._newest = dict(newest)
 
     def _note_order(self, record: Record, envelope: EventEnvelope) -> None:
         if record.topic != EVENTS.name:

@@ -21,6 +21,7 @@ from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.dedupe import Dedupe
 from scheduler.snapshots import Reading, checking
+from schemas.events import TELEMETRY
 from schemas.journal import (
     ENTRY_VERSION,
     MAX_JOURNAL_BYTES,
@@ -44,6 +45,7 @@ _VERSION = ENTRY_VERSION
 _FOLDED = 20
 #: And so many facts of one.
 _FACTS = 1000
+_ON_TELEMETRY = frozenset(kind.__name__ for kind in TELEMETRY)
 
 
 class TooLarge(Exception):
@@ -213,6 +215,8 @@ class Recovered:
     state: ClusterState
     digest: str = NO_DIGEST  #: Of the last entry folded in.
     dedupe: Dedupe = field(default_factory=Dedupe)
+    #: By source, the highest boot and number of an event that entries after the snapshot are about.
+    newest: dict[str, tuple[int, int]] = field(default_factory=dict)
     entries: int = 0  #: Entries read, after the snapshot.
     bytes: int = 0  #: What they take.
     offset: int = 0  #: Of the journal's topic, after the last entry that was read.
@@ -244,9 +248,13 @@ async def recover(bus: Bus, cell: str) -> Recovered:
             await asyncio.sleep(0)
         if found.entries % _FOLDED == 0:
             await asyncio.sleep(0)
-        source, bootid, sequence, *said_s = orjson.loads(entry.stimulus)["cause"]
+        stimulus = orjson.loads(entry.stimulus)
+        source, bootid, sequence, *said_s = stimulus["cause"]
         if bootid >= 0:
             found.dedupe.take(source, bootid, sequence, *(said_s or [entry.at_s]))
+            if stimulus["kind"] not in _ON_TELEMETRY:  # its topic has an order of its own
+                known = found.newest.get(source, (-1, -1))
+                found.newest[source] = max(known, (bootid, sequence))
         found.entries += 1
         found.bytes += len(record.value or b"")
     found.digest = reader.digest

@@ -50,12 +50,13 @@ class Watched(World):
         return {node.id for node in state.nodes.values() if stays(state, node)}
 
     def as_shown(self) -> None:
-        """A closed node has the GPUs of its gangs alone; they may be planned for if none waits."""
+        """A closed node of training's own has the GPUs of its gangs; planned for if none waits."""
         state, seen = self.engine.state, View().snapshot(self.engine.state)
         for name, gpus, free in zip(seen.nodes.ids, seen.nodes.gpus, seen.nodes.free, strict=True):
             if name in self.closed():
                 held = sum(len(job.allocation.get(name, ())) for job in state.jobs.values())
-                assert gpus == (held or state.nodes[name].gpu_count)
+                node = state.nodes[name]  # one on loan gives its owner all of it
+                assert gpus == ((held if node.loan is None else 0) or node.gpu_count)
                 assert free == 0
         for name, phase in zip(seen.jobs.ids, seen.jobs.phase, strict=True):
             job = state.jobs[name]

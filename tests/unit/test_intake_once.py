@@ -113,3 +113,16 @@ async def test_a_birth_that_comes_late_ends_no_gang(desk: Desk, crashes: bool) -
     assert (job.state, list(job.allocation)) == ("running", ["n0"])
     assert service.intake.counts["births_overtaken"] == 1
     assert len(await desk.commands(StartGang)) == 1
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+async def test_telemetry_overtakes_no_birth(desk: Desk, crashes: bool) -> None:
+    service = desk.start()
+    await desk.hears(desk.say(node_born("n0"), sequence=0))
+    if crashes:
+        await desk.crash()
+        service = desk.start(name="b")
+    await desk.hears(desk.say(measured(), sequence=2))  # its topic is read before the other
+    await desk.hears(desk.say(node_born("n0", gpus=2), sequence=1))
+    assert service.engine.state.nodes["n0"].gpu_count == 2
+    assert service.intake.counts["births_overtaken"] == 0
