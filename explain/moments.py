@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-#: When every demo's simulated time begins: 2026-01-05T00:00:00Z.
+#: Midnight of the day on which every demo's simulated time begins: 2026-01-05T00:00:00Z.
 DEMO_START_S = 1_767_571_200.0
 _DAY_S = 86_400.0
 _YEAR_S = 365 * _DAY_S

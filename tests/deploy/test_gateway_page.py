@@ -30,7 +30,7 @@ def token(tmp_path: Path) -> Iterator[tuple[str, str]]:
         "XDG_RUNTIME_DIR": str(tmp_path), "COLUMNS": "200", "PYTHONPATH": str(ROOT)
     }  # fmt: skip
     command = [sys.executable, "-m", "console.main"]
-    day = ["demo", "--hours", "7", "--seconds", "0", "--no-live", "--log", str(log)]
+    day = ["demo", "--hours", "24", "--seconds", "0", "--no-live", "--log", str(log)]
     subprocess.run([*command, *day], env=environment, check=True, capture_output=True)
     (line,) = [one for one in BEGIN.splitlines() if one.startswith("tidegate serve")]
     words = line.partition("#")[0].split()[1:]
