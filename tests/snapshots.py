@@ -272,8 +272,9 @@ def faults(seen: Snapshot, plan: Plan) -> list[str]:
     found.extend(
         f"{n} cannot be lent" for n in plan.lend if nodes.loan[node_at[n]] != LoanPhase.OWNED
     )
+    theirs = (LoanPhase.LENDING, LoanPhase.LENT)
     found.extend(
-        f"{n} cannot be reclaimed" for n in leaving if nodes.loan[node_at[n]] != LoanPhase.LENT
+        f"{n} cannot be reclaimed" for n in leaving if nodes.loan[node_at[n]] not in theirs
     )
     found.extend(
         f"{name} was declined, and does not wait"

@@ -28,13 +28,19 @@ def lend(turn: Turn, name: str) -> None:
 
 
 def start_reclaims(turn: Turn, reclaim: Mapping[str, float]) -> None:
-    """Begin to call lent nodes back: node -> when its owner is expected to need it."""
+    """Begin to call lent nodes back: node -> when its owner is expected to need it.
+
+    One that its owner was asked for, and has not left yet, is not asked for any more.
+    """
     state = turn.state
     for name in sorted(reclaim):
         node = state.nodes.get(name)
-        if node is None or node.loan_state is not LoanState.LENT:
+        if node is None:
             continue
-        turn.emit(facts.ReclaimStarted(name, max(reclaim[name], state.now_s)))
+        if node.loan_state is LoanState.LENT:
+            turn.emit(facts.ReclaimStarted(name, max(reclaim[name], state.now_s)))
+        elif node.loan_state is LoanState.LENDING:
+            _withdraw(turn, node, "called back before its owner had left it")
 
 
 def call_back(turn: Turn, node: Node, loan: str) -> None:
@@ -61,10 +67,15 @@ def clear_reclaimed(turn: Turn, *, anew: bool = True) -> None:
             if not any(node.holder) and not turn.state.is_open("ReturnNode", node.id):
                 turn.command(node.agent, ReturnNode(node=node.id, loan=node.loan), node.id)
         elif node.loan_state is LoanState.LENDING and not turn.state.is_open("LendNode", node.id):
-            loan = node.loan
-            turn.emit(facts.LoanRefused(node.id, "never acknowledged"))
-            # It may have been heard all the same.
-            turn.command(node.agent, ReturnNode(node=node.id, loan=loan), node.id)
+            _withdraw(turn, node, "never acknowledged")
+
+
+def _withdraw(turn: Turn, node: Node, why: str) -> None:
+    """Ask for a node no longer. Its agent may have heard, so it is told to give the node back."""
+    assert node.loan is not None
+    order = ReturnNode(node=node.id, loan=node.loan)
+    turn.emit(facts.LoanRefused(node.id, why))
+    turn.command(node.agent, order, node.id)
 
 
 def _touched(turn: Turn) -> set[str]:

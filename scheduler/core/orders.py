@@ -47,9 +47,11 @@ def reissue(state: ClusterState, command: OpenCommand) -> Command | None:
     """Make the same command again: the agent knows it by its id.
 
     Returns:
-        None if its gang is not the job's any more: nobody should start that.
+        None if its gang is not the job's any more, or its loan is over: nobody should begin that.
     """
     data = command.data
+    if command.kind == "LendNode" and state.nodes[command.subject].loan != data["loan"]:
+        return None
     if command.kind == "StartGang" and "spec" not in data:
         job = state.jobs.get(command.subject)
         if job is None or job.start_epoch != data["epoch"]:

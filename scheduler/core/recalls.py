@@ -30,7 +30,7 @@ def soon_s(turn: Turn) -> float:
 
 
 def recall(turn: Turn, names: Iterable[str], request: str, by: str, due_s: float) -> None:
-    """Call back nodes that are on loan; one that is being lent goes back once it is."""
+    """Call back nodes that are on loan, or that their owners were asked for."""
     for name in names:
         turn.emit(facts.LoanRecalled(name, request, by, due_s))
     advance(turn)

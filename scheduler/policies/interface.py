@@ -61,7 +61,7 @@ class LoanPhase(IntEnum):
 
     #: The owner's; may be lent. Nodes of training pools are always here, and usable unless drained.
     OWNED = 0
-    #: Asked for; the owner is draining it.
+    #: Asked for; the owner is draining it. Reclaimed, it is asked for no longer.
     LENDING = 1
     #: Training may use it; may be reclaimed.
     LENT = 2
@@ -271,7 +271,8 @@ class Plan:
 
     targets: Mapping[str, Target | None] = field(default_factory=dict)
     lend: tuple[str, ...] = ()  #: Nodes to ask their owners for.
-    #: Nodes to give back, each with the moment the owner is expected to need it.
+    #: Nodes to give back, or to ask for no longer, each with the moment its owner is expected to
+    #: need it.
     reclaim: Mapping[str, float] = field(default_factory=dict)
     #: Waiting jobs that the policy refuses for good: they fail as declined.
     decline: tuple[str, ...] = ()

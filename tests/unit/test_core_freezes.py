@@ -1,6 +1,6 @@
 """Loans frozen and recalled: held by the core, whatever the policy wants."""
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -132,17 +132,41 @@ def test_a_recall_that_presses_does_not_wait_for_the_policy(cell: Cell) -> None:
     assert cell.state.standing.recalls == {}, "it is its owner's again"
 
 
-def test_an_empty_node_goes_back_at_once_and_one_being_lent_once_it_is(cell: Cell) -> None:
+@pytest.mark.parametrize("outcome", ["done", "refused"])
+def test_an_empty_node_goes_back_at_once_and_one_is_asked_for_no_longer(
+    cell: Cell, outcome: Literal["done", "refused"]
+) -> None:
     lent(cell, "i0")
     cell.plan(lend=["i1"])
+    (asked,) = cell.sent(LendNode)
     ask(cell, RecallLoans(lender="infer", by_s=cell.now_s + 600.0))
+    (back,) = cell.sent(ReturnNode)
+    assert (back.node, back.loan) == ("i1", asked.loan), "its agent may have heard of the loan"
+    assert (cell.state.nodes["i1"].loan, list(cell.state.standing.recalls)) == (None, ["i0"])
     cell.wait(1.0)
     assert [one.node for one in cell.sent(ReturnNode)] == ["i0"]
-    cell.acks(kind="LendNode")
-    assert cell.state.nodes["i1"].loan_state == "lent"
+    cell.acks(kind="LendNode", outcome=outcome)
+    again = [one.loan for one in cell.sent(ReturnNode) if one.node == "i1"]
+    assert again == ([asked.loan] if outcome == "done" else []), (
+        "what it did all the same is undone"
+    )
     cell.wait(60.0)
     cell.acks(kind="ReturnNode")
     assert (cell.state.on_loan, cell.state.standing.recalls) == ([], {})
+
+
+def test_a_node_that_its_owner_needs_again_is_asked_for_no_longer(cell: Cell) -> None:
+    cell.plan(lend=["i1"])
+    cell.plan(reclaim={"i1": cell.now_s + 600.0})
+    assert [one.node for one in cell.sent(ReturnNode)] == ["i1"]
+    assert cell.state.on_loan == []
+    for _ in range(8):
+        cell.wait(60.0)
+        assert not cell.sent(LendNode), "the order to lend is not repeated"
+    cell.plan(lend=["i1"])
+    assert [one.node for one in cell.sent(LendNode)] == ["i1"]
+    cell.acks(kind="LendNode")
+    assert cell.state.nodes["i1"].loan_state == "lent"
 
 
 def test_a_recalled_node_that_dies_is_forgotten(cell: Cell) -> None:

@@ -168,6 +168,17 @@ def test_a_node_on_its_way_is_not_asked_for_twice() -> None:
     assert len(plan(snapshot([infer(asked, QUIET)], two)).lend) == 1
 
 
+@pytest.mark.parametrize(("needs", "back"), [(15.0, 0), (23.0, 1), (31.0, 2), (1000.0, 2)])
+def test_a_node_that_its_owner_needs_again_is_asked_for_no_longer(needs: float, back: int) -> None:
+    """Nodes that it is only asked for come before those that training has, which stay."""
+    asked = [LoanPhase.OWNED, LoanPhase.OWNED, LoanPhase.LENDING, LoanPhase.LENDING]
+    found = plan(snapshot([infer(asked, [needs] * 60)], HUNGRY))
+    assert (found.lend, len(found.reclaim)) == ((), back)
+    some = [LoanPhase.OWNED, LoanPhase.LENT, LoanPhase.OWNED, LoanPhase.LENDING]
+    found = plan(snapshot([infer(some, [needs] * 60)], HUNGRY))
+    assert sorted(found.reclaim) == sorted(["infer-003", "infer-001"][:back])
+
+
 def test_who_waits_for_a_node_of_one_owner_is_lent_none_of_others() -> None:
     """Each has one to spare; the one that is on its way is enough."""
     owners = [replace(infer(LoanPhase.OWNED, QUIET), id=name, nodes=2) for name in "abc"]

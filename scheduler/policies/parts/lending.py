@@ -73,7 +73,8 @@ def reclaim_only(seen: Snapshot) -> Loans:
 
     A cell's policy may be changed, or another stand in for it, while nodes are on loan.
     """
-    if not np.count_nonzero(seen.nodes.loan == _LENT):
+    loan = seen.nodes.loan
+    if not np.count_nonzero((loan == _LENT) | (loan == _LENDING)):
         return Loans()
     loans = lend_and_reclaim(seen, LoanOptions())
     back = [reason for reason in loans.reasons if reason.verb == "reclaims"]

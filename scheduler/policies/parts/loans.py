@@ -36,7 +36,8 @@ from scheduler.policies.parts.forecast import Forecast, ForecastOptions, forecas
 from scheduler.policies.ranges import Amount
 
 # Plain numbers: a look at an enum costs as much as a small array's arithmetic.
-_OWNED, _LENT, _PHASES = int(LoanPhase.OWNED), int(LoanPhase.LENT), len(LoanPhase)
+_OWNED, _LENDING, _LENT = map(int, (LoanPhase.OWNED, LoanPhase.LENDING, LoanPhase.LENT))
+_PHASES = len(LoanPhase)
 _EDGE = int(Kind.EDGE)
 _MOST = np.iinfo(np.int64).max
 
@@ -74,7 +75,8 @@ class Loans:
 class Decision:
     """What one lender does. Nodes are indices into `Nodes`."""
 
-    reclaim_from: tuple[int, ...] = ()  #: lent nodes that may be taken; the caller picks victims.
+    #: Nodes lent, or asked for, that may be taken; the caller picks victims.
+    reclaim_from: tuple[int, ...] = ()
     dues_s: tuple[float, ...] = ()  #: when each reclaimed node is needed, earliest first.
     figures: tuple[Figure, ...] = ()  #: of one that does anything.
 
@@ -107,7 +109,7 @@ class Outlook:
         self.node, self.of, self.many, self.edge, self.gpus = _owned(fleet)
         self.phase: Ints = nodes.loan[self.node]
         phases = np.bincount(self.of * _PHASES + self.phase, minlength=_PHASES * count)
-        owned, _, lent, back = phases.reshape(count, _PHASES).T
+        owned, asked, lent, back = phases.reshape(count, _PHASES).T
         #: (l,) the owner's nodes, now or as soon as the returning ones are there.
         self.have: Ints = owned + back
         early_s = np.maximum(notice_s + options.warm_up_s, options.lead_s)
@@ -128,7 +130,7 @@ class Outlook:
         self.fresh: Bools = (age_s <= options.stale_s) & (self.many > 0)
         #: (l,) nodes that it is short of soon; and whether it takes some back.
         self.short: Floats = np.minimum(near, self.many) - self.have
-        self.takes: Bools = (self.short > 0) & (lent > 0) & self.fresh
+        self.takes: Bools = (self.short > 0) & (asked + lent > 0) & self.fresh
         #: (l,) nodes that it does not need for long, of those that it has.
         self.spare: Floats = np.where(self.fresh & ~self.takes, self.have - far, 0.0)
 
@@ -155,7 +157,10 @@ class Outlook:
         """Decide what a lender that takes nodes back is given, and when."""
         seen, options = self._seen, self._options
         now_s, lead_s = seen.now_s, float(self.lead_s[lender])
-        mine = self.node[(self.of == lender) & (self.phase == _LENT)]
+        # A node that the owner is only asked for costs nobody anything: it comes first.
+        mine = np.concatenate(
+            [self.node[(self.of == lender) & (self.phase == of)] for of in (_LENDING, _LENT)]
+        )
         old = int((now_s - seen.nodes.lent_since_s[mine] >= options.loan_min_s).sum())
         have, gpus = int(self.have[lender]), int(self.gpus[lender])
         needs = ceil(self._figures(lender)[1].value / gpus - 1e-9)
