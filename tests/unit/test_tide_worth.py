@@ -11,7 +11,6 @@ from scheduler.policies.tide.worth import (
     RANK_POWER,
     RIPPLE,
     START_MOST,
-    STEPS_MOST,
 )
 from tests.markets import columns, opened
 from tests.snapshots import Job, Pool, snapshot
@@ -47,11 +46,11 @@ def test_who_went_without_for_long_weighs_more(hours: float, factor: float) -> N
     assert weight[1] / weight[0] * factor == pytest.approx(3**RANK_POWER)
 
 
-def test_a_step_of_priority_doubles_the_weight_up_to_a_limit() -> None:
-    jobs = [Job("a"), Job("b"), Job("c")]
+def test_a_priority_doubles_the_weight_or_halves_it() -> None:
+    jobs = [Job("a"), Job("b"), Job("c"), Job("d")]
     usual = opened(snapshot([TRAIN], jobs)).weight
-    seen = columns(snapshot([TRAIN], jobs), priority=[0, 1, 99])
-    assert opened(seen).weight / usual == pytest.approx([1.0, FAVOUR, FAVOUR**STEPS_MOST])
+    seen = columns(snapshot([TRAIN], jobs), priority=[0, 1, 99, -10])
+    assert opened(seen).weight / usual == pytest.approx([1.0, FAVOUR, FAVOUR, 1 / FAVOUR])
 
 
 def test_who_has_a_right_is_worth_more_than_all_of_a_lower_class() -> None:
@@ -69,6 +68,28 @@ def test_who_has_a_right_is_worth_more_than_all_of_a_lower_class() -> None:
     # The right is to the base size: more than that is worth as much as to others.
     alike = opened(columns(found.seen, priority=np.ones(len(jobs), dtype=np.int64)))
     assert alike.value[0, :, 1:].max() < others * 99
+
+
+def test_within_a_class_the_short_may_grow_before_the_long_start() -> None:
+    """Also beside other classes: a right is no more than what lower ones could pay."""
+    short = [Job(f"s{n}", work_s=600.0, sizes=(1, 2, 4), power=1.0) for n in range(2)]
+    long = [Job(f"l{n}", work_s=1e6, sizes=(1,)) for n in range(4)]
+    alone = opened(snapshot([TRAIN], [*short, *long])).got()
+    assert alone == {"s0": ("train", 4), "s1": ("train", 4)}
+    below = [Job(f"b{n}", work_s=1e5, priority=-1) for n in range(2)]
+    assert opened(snapshot([TRAIN], [*short, *long, *below])).got() == alone
+    above = Job("a", work_s=1e7, sizes=(4,), priority=1)
+    found = opened(snapshot([TRAIN], [*short, *long, above])).got()
+    assert found.pop("a") == ("train", 4)
+    assert found == {"s0": ("train", 2), "s1": ("train", 2)}, "what is left is shared by worth"
+
+
+def test_rights_of_many_classes_are_told_apart() -> None:
+    jobs = [Job(f"j{n:03}", work_s=10.0 ** (n % 7), sizes=(1, 2), priority=n) for n in range(200)]
+    found = opened(snapshot([TRAIN], jobs))
+    assert found.got() == {f"j{n:03}": ("train", 1) for n in range(192, 200)}
+    per_gpu = found.value[0, :, 1]
+    assert (np.diff(per_gpu) > 0).all(), "a higher priority is worth more, by each"
 
 
 def test_a_change_loses_what_its_pause_takes() -> None:

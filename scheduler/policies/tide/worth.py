@@ -5,11 +5,12 @@ V(site, job, size) = weight * speed-up * (1 - lost) + right
 weight    short jobs first, but no job for ever last: (2 rank - 1)^0.3 * T^-0.35, rank 1 the longest
           of times T on one GPU (heSRPT, Berg et al. 2020, with powers that were measured on
           Pollux's workloads), times (age + T / base)^0.1, times what it has waited beyond
-          `patience_s`, times 2 for each step of priority.
+          `patience_s`; twice that for a priority above 0, half of it for one below.
 speed-up  over one GPU at the base size's speed.
 lost      what the pause of a change takes of the time within which it must pay.
 right     who has a higher priority than others runs at its base size before they run at all; who is
-          within its tenant's guarantee, before all that are not.
+          within its tenant's guarantee, before all that are not. It is no more than that takes: of
+          jobs of one class, a short one may grow before a long one starts.
 """
 
 import numpy as np
@@ -27,9 +28,10 @@ AGE_POWER = 0.1
 RIPPLE = 2.0
 #: What a start is taken to lose, at most, beside its share of the whole run.
 START_MOST = 0.3
-#: Factor of the weight for each step of priority, and the most steps that count.
-FAVOUR, STEPS_MOST = 2.0, 8
-#: What a class is worth, of the dearest GPU: above 1, nobody of a lower class outbids it.
+#: Factor of the weight of a priority above 0, and divisor of one below.
+FAVOUR = 2.0
+#: What a class has more than the one below it, of the dearest GPU there: above 1, so that nobody of
+#: a lower class outbids it.
 RIGHT = 2.0
 
 
@@ -53,7 +55,7 @@ def weights(seen: Snapshot, market: Market, patience_s: float) -> Floats:
     weight *= power(np.maximum(age_s, 0.0) + alone_s, AGE_POWER)
     priority = jobs.priority[rows]
     if np.count_nonzero(priority):
-        weight *= power(FAVOUR, np.minimum(np.maximum(priority, -STEPS_MOST), STEPS_MOST))
+        weight *= power(FAVOUR, np.sign(priority))
     return weight
 
 
@@ -87,8 +89,10 @@ def worth(market: Market, weight: Floats, horizon_s: float, rank: Ints) -> Float
         own += barred(market.pays[part])
     value[market.here] = per_rate[market.here[1]] * market.rate[market.here]  # no change, no loss
     if np.count_nonzero(rank):
-        top = max(float((value[:, :, 1:] / market.sizes[1:]).max(initial=0.0)), 1e-9)
-        value += (rank * RIGHT * top * market.sizes[market.base])[:, None]
+        dearest = np.full(int(rank.max()) + 1, 1e-9)  # of each class
+        np.maximum.at(dearest, rank, (value[:, :, 1:] / market.sizes[1:]).max(axis=(0, 2)))
+        right = RIGHT * (dearest.cumsum() - dearest)
+        value += (right[rank] * market.sizes[market.base])[:, None]
     value[:, :, 0] = 0.0
     return value
 
