@@ -5,6 +5,7 @@ from enum import IntEnum
 from typing import Any
 
 from explain.acts import act_of
+from explain.refusals import ENDED_BADLY
 
 #: Length of a slot of the tide, in seconds.
 SLOT_S = 300.0
@@ -26,6 +27,8 @@ class Kind(IntEnum):
     VERB = 11  #: What is asked for.
     ASKED_OF = 12  #: What it is asked of: a job, a node.
     LEADER = 13  #: Somebody begins to lead; the subject is always `LEADERS`.
+    ISSUED = 14  #: A command is issued; the subject is its id.
+    REFUSED = 15  #: A command was refused or given up; the subject is always `COMMANDS`.
     MOMENT = 20  #: A landmark for looking back, such as a reclaim; the subject is its kind.
 
 
@@ -35,6 +38,8 @@ SUBJECTS = (Kind.JOB, Kind.STEP, Kind.NODE, Kind.LENDER, Kind.REASON)
 ACTS = "*"
 #: The subject of all who lead.
 LEADERS = "*"
+#: The subject of all commands that were refused or given up.
+COMMANDS = "*"
 _STEPS = ("JobAdvanced", "CheckpointSaved", "WorkerReady", "GpusReleased")
 _LOANS = ("ReclaimStarted", "LoanReturned", "LoanLost")
 #: By fact, the kind of landmark that it is.
@@ -69,6 +74,10 @@ def mentions(stimulus: Mapping[str, Any], decision: Mapping[str, Any]) -> list[t
             found[Kind.MOMENT, MOMENTS[fact]] = None
         if (name := fields.get("lender")) is not None:
             found[Kind.LENDER, name] = None
+        if fact == "CommandIssued":
+            found[Kind.ISSUED, fields["command"]] = None
+        if fact in ENDED_BADLY:
+            found[Kind.REFUSED, COMMANDS] = None
     for reason in decision.get("reasons", ()):
         found[Kind.RULE, reason["rule"]] = None
         name = reason["subject"]

@@ -277,11 +277,12 @@ async def mentioning(
     wanted: Sequence[tuple[Collection[Kind], str]],
     before: int,
     words: Collection[bytes] | None = None,
+    after: int = -1,
 ) -> list[JournalEntry]:
-    """Give the entries before a number that mention one of some subjects, ascending.
+    """Give the entries after one number and before another that mention one of some subjects.
 
     The index names those that it knows of; what came after it is read through, for entries that
-    hold one of `words`: if not given, the names of the subjects.
+    hold one of `words`: if not given, the names of the subjects. They ascend.
 
     Raises:
         Problem: they cannot be read now.
@@ -289,14 +290,16 @@ async def mentioning(
 
     async def find() -> list[JournalEntry]:
         index = feed.index
-        if index.first:
+        if index.first > after + 1:
             whole = entries(feed.log.bus, feed.cell, (b"",), before)
             return [entry async for entry in whole]
         place = index.place
         offsets = {
             offset
             for kinds, subject in wanted
-            for _, offset in index.mentioned(kinds, subject, before=min(before, place.number))
+            for _, offset in index.mentioned(
+                kinds, subject, before=min(before, place.number), after=after
+            )
         }
         found = await all_picked(feed, offsets)
         names = words or [f'"{subject}"'.encode() for _, subject in wanted]

@@ -105,6 +105,7 @@ function Changes({ of, row }: { of: WhyDocument; row: JobRow | null }) {
             </span>
           </li>
         )}
+        {of.wait_end != null && <li class="text">{of.wait_end.text}.</li>}
       </ul>
     </>
   );
