@@ -73,13 +73,18 @@ def mentions(stimulus: Mapping[str, Any], decision: Mapping[str, Any]) -> list[t
         if fact in MOMENTS:
             found[Kind.MOMENT, MOMENTS[fact]] = None
         if (name := fields.get("lender")) is not None:
-            found[Kind.LENDER, name] = None
+            found |= {(Kind.LENDER, one): None for one in (name, pool_of(name))}
+            if fact == "LoadObserved" and isinstance(pool := data.get("pool"), str):
+                found[Kind.LENDER, pool] = None  # of an edge server, whose name does not say it
         if fact == "CommandIssued":
             found[Kind.ISSUED, fields["command"]] = None
         if fact in ENDED_BADLY:
             found[Kind.REFUSED, COMMANDS] = None
     for reason in decision.get("reasons", ()):
         found[Kind.RULE, reason["rule"]] = None
+        if reason.get("verb") == "reclaims":
+            owners = {one: None for name in reason["lost_to"] for one in (name, pool_of(name))}
+            found |= {(Kind.LENDER, owner): None for owner in owners}
         name = reason["subject"]
         if not any((kind, name) in found for kind in SUBJECTS):
             found[Kind.REASON, name] = None
@@ -95,6 +100,11 @@ def mentions(stimulus: Mapping[str, Any], decision: Mapping[str, Any]) -> list[t
         }
         found |= {(kind, name): None for kind, name in asked.items() if name}
     return list(found)
+
+
+def pool_of(lender: str) -> str:
+    """Name the pool of a lender that is one of several agents there; else the lender itself."""
+    return lender.partition("@")[0]
 
 
 def slot_of(at_s: float) -> int:

@@ -15,7 +15,7 @@ from scheduler.core.stimuli import Input, LeaderStarted, NodeHeard, NodeSilent, 
 from schemas.events import CommandAcknowledged
 from schemas.requests import CordonNode
 from schemas.topics import TELEMETRY
-from tests.builders import node_born, request_of
+from tests.builders import load, node_born, request_of
 from tests.client.conftest import waiting
 from tests.gateway.conftest import Served, Serving
 from tests.gateway.test_sight import START_S, As, job, two, write_told
@@ -218,3 +218,31 @@ async def test_what_agents_did_not_obey_is_told_to_whoever_asks_by_a_gateway(
         found = await asyncio.to_thread(source.refusals)
         assert {one.agent for one in found} == {"one", "two"}
         assert in_words(found[0], served.feed.origin_s).startswith("Agent one refused StartGang")
+
+
+async def test_what_a_lender_says_that_shares_its_pool_is_found_by_its_name_and_the_pools(
+    tmp_path: Path, serving: Serving
+) -> None:
+    path = tmp_path / "shared.db"
+    servers = [
+        (f"/agents/{agent}", node_born(f"{agent}-0", agent=agent, pool="serve", kind="inference"))
+        for agent in ("east", "west")
+    ]
+    leads = ("/schedulers/a", LeaderStarted("a", 1, "fifo", {}))
+    alone = ("/agents/far", node_born("far-0", agent="far", pool="edge", kind="edge"))
+    said: list[tuple[str, Input]] = [
+        leads, *servers, alone,
+        ("/agents/east", load(3)), ("/agents/west", load(2)),
+        ("/agents/far", load(1, "edge", "far-0")),
+    ]  # fmt: skip
+    await write_told(path, said)
+
+    async with serving(path) as served:
+
+        async def found(subject: str) -> list[int]:
+            rows = (await served.get("decisions", subject=subject))["decisions"]
+            return [row["entry"] for row in rows]
+
+        assert await found("serve@east") == [4]
+        assert await found("serve") == [5, 4], "as the row of the pool among lenders asks"
+        assert await found("edge") == [6]
