@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from bus.allowance import Allowance, Rates
 from bus.contract import Message, Record
 from bus.letters import dead_letter
+from scheduler.core.cell_moments import submission_in_cell_time
 from scheduler.core.state import ClusterState, Node
 from scheduler.core.stimuli import Cause, Stimulus
 from scheduler.core.transitions import NodeState
@@ -227,9 +228,16 @@ class Intake:
         return f"is not after {until}: who said it is not known since, so it may have been taken"
 
     def stimulus(
-        self, state: ClusterState, envelope: EventEnvelope, now_s: float
+        self, state: ClusterState, envelope: EventEnvelope, now_s: float, ahead_s: float
     ) -> Stimulus | None:
-        """Give the stimulus of an event, None if the engine need not know."""
+        """Give the stimulus of an event, None if the engine need not know.
+
+        Args:
+            state: The cell's.
+            envelope: The event.
+            now_s: The time of the cell.
+            ahead_s: How far that is ahead of the clock, by which a job's deadline is said.
+        """
         data = stimulus_of(state, envelope.data, now_s, envelope.source)
         if data is None:
             return None
@@ -241,6 +249,8 @@ class Intake:
                     self.counts["births_overtaken"] += 1
                     return None
             self.dedupe.forgive(envelope.source, envelope.bootid, int(envelope.sequence))
+        elif isinstance(data, JobSubmitted):
+            data = submission_in_cell_time(data, now_s, ahead_s)
         return Stimulus(now_s, data, _cause(envelope, now_s))
 
     def _misplaced(self, envelope: EventEnvelope, said_s: float, latest_s: float) -> Wrong | None:
