@@ -19,7 +19,7 @@ from explain.refusals import (
 )
 from gateway.about import COMMANDS, LEADERS, Kind
 from gateway.feed import Feed
-from gateway.past import Moment, guarded, mentioning, picked, reachable
+from gateway.past import Moment, guarded, mentioning, picked, reachable, too_far
 from gateway.sight import HIDDEN
 from gateway.subjects import Sight
 from scheduler.core.state import ClusterState, Node, command_order
@@ -28,6 +28,8 @@ from schemas.journal import JournalEntry
 
 #: Entries that mention a node in which its silence is looked for, newest first.
 _LOOKED_MOST = 50
+#: Entries with refused commands that are looked at, the newest: in a storm there are thousands.
+_REFUSED_MOST = 500
 _Document = dict[str, Any]
 
 
@@ -55,25 +57,30 @@ async def agent_rows(
     What agents said as they refused is only for who sees all names: it may hold a tenant's words.
     """
     open_ = Counter(command.agent for command in moment.state.commands.values())
-    disobeyed: dict[str, list[_Document]] = {}
-    for one in await _refusals(moment):
+    known, disobeyed = await _refusals(moment), dict[str, list[_Document]]()
+    for one in known or ():
         seen = replace(one, reason=HIDDEN) if one.reason and sight is Sight.OWN_NAMES else one
         said = {**asdict(seen), "text": in_words(seen, moment.feed.origin_s)}
         disobeyed.setdefault(one.agent, []).append(said)
     return [
         {**await _row(moment, agent, nodes, heard, open_[agent]), "refusals": refused}
         for agent, nodes in agents
-        for refused in [disobeyed.get(agent, [])]
+        for refused in [None if known is None else disobeyed.get(agent, [])]
     ]
 
 
-async def _refusals(moment: Moment) -> list[Refusal]:
-    """Give which commands agents refused or left unanswered in the last hour before a moment."""
+async def _refusals(moment: Moment) -> list[Refusal] | None:
+    """Give which commands agents refused or left unanswered in the last hour before a moment.
+
+    None while the index is far behind: all else of an agent is known without it.
+    """
     state, index = moment.state, moment.feed.index
+    if too_far(moment.feed, moment.entries - index.entries):
+        return None
     begin_s = state.now_s - RECENT_S
     after = index.place_at(begin_s).number - 1
     wanted = [((Kind.REFUSED,), COMMANDS)]
-    bad = await mentioning(moment.feed, wanted, moment.entries, WANTED, after)
+    bad = await mentioning(moment.feed, wanted, moment.entries, WANTED, after, _REFUSED_MOST)
     ended = ended_badly(entry for entry in bad if entry.at_s >= begin_s)
     issued: list[JournalEntry] = []
     if ended:

@@ -99,7 +99,7 @@ class AgentRow(BaseModel):
     refusals: list[RefusedCommand] | None = Field(
         default=None,
         description="Commands of the last hour that it refused or left unanswered, the newest of "
-        "each kind and reason. A gateway of an earlier release does not say.",
+        "each kind and reason; null while the index is being built.",
     )
 
 

@@ -10,6 +10,8 @@ import pytest
 from console.at_gateway import GatewaySource
 from explain.reading import read_bus, read_refusals
 from explain.refusals import in_words
+from gateway import past
+from gateway.feed import Feed
 from gateway.subjects import Role, Sight
 from scheduler.core.stimuli import Input, LeaderStarted, NodeHeard, NodeSilent, TimePassed
 from schemas.events import CommandAcknowledged
@@ -198,6 +200,15 @@ async def test_agents_are_told_with_what_they_did_not_obey(refused: Path, servin
             {name: it for name, it in one.items() if name != "text"} for one in (no, open_, again)
         ]
         assert sorted(map(str, map(asdict, local))) == sorted(map(str, told))
+
+
+async def test_agents_are_told_without_it_while_the_index_is_far_behind(
+    refused: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(refused) as served:
+        monkeypatch.setattr(past, "_FAR", -1)
+        monkeypatch.setattr(Feed, "building", property(lambda _: True))
+        assert [one["refusals"] for one in await rows(served, "agents")] == [None, None]
 
 
 async def test_what_an_agent_says_of_anothers_job_is_hidden_with_its_name(
