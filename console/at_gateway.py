@@ -130,7 +130,10 @@ class GatewaySource:
             return self._seen(_read(Nodes, {**frame, "nodes": rows}))
 
     def refusals(self) -> Sequence[Refusal]:
-        return ()
+        with self._asking() as client:
+            rows = [one.model_dump() for row in client.agents() for one in row.refusals or ()]
+        found: list[Refusal] = _read(list[Refusal], rows)
+        return found
 
     def loans(self) -> Seen[Loans]:
         with self._asking(then=True) as client:

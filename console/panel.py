@@ -18,7 +18,7 @@ from explain.progress import ending, length_line, percent, share_done, speeds_of
 from explain.shares import counted
 from explain.spans import because, ended, longest, missed, missed_because
 from explain.story import Event, Given, Reclaim
-from explain.wait_end import WaitEnd, end_of, wait_end
+from explain.wait_end import end_of, wait_end_of
 from explain.wording import WORTH, Tone, Wording, done, joined, tells_worth
 from scheduler.core.state import Job, Lender
 from scheduler.core.transitions import HOLDING, TERMINAL, JobState
@@ -188,7 +188,7 @@ def _because(answer: Answer, given: Given, wording: Wording) -> list[RenderableT
     if reason.needs:
         parts += _section("What would have to change")
         parts += [Text(f"▸ {_capital(wording.need(need))}") for need in reason.needs]
-        if (end := _wait_end(answer, reason)) is not None:
+        if (end := wait_end_of(answer)) is not None:
             parts.append(Text(f"▸ {end.words(day_clock(end.at_s, wording.origin_s))}"))
     earlier = _earlier(answer, given, wording)
     if earlier is not None:
@@ -245,12 +245,6 @@ def _rivals(answer: Answer, given: Given) -> Table:
         rival = state.jobs.get(name) or state.lenders.get(name)
         table.add_row(Text(name, "bold"), _rival(rival, answer))
     return table
-
-
-def _wait_end(answer: Answer, reason: Reason) -> WaitEnd | None:
-    if answer.job is None or reason.verb != "waits":
-        return None
-    return wait_end(answer.job, reason, answer.reading.state.jobs, answer.now_s)
 
 
 def _rival(rival: Job | Lender | None, answer: Answer) -> str:

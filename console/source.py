@@ -165,7 +165,7 @@ class Source(Protocol):
         ...
 
     def refusals(self) -> Sequence[Refusal]:
-        """List commands that agents refused or left unanswered of late; a gateway names none."""
+        """List commands that agents refused or left unanswered of late."""
         ...
 
     def loans(self) -> Seen[Loans]:

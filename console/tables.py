@@ -197,8 +197,7 @@ def _slack(slack_s: float | None) -> Text:
 def nodes(at: Source) -> Found:
     """List nodes: pool, contact, loan, and who is on each GPU.
 
-    Below are the commands that agents refused, or have not answered, in the last hour. A gateway
-    does not tell those: name the log.
+    Below are the commands that agents refused, or have not answered, in the last hour.
 
     Example: tidegate nodes --log run.db
     """

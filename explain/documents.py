@@ -9,9 +9,11 @@ from typing import Any
 
 from explain.answer import Answer
 from explain.history import Line
+from explain.moments import day_clock
 from explain.progress import Length, Speeds, length_of, outlook, speeds_of
 from explain.spans import Wait, ended, missed, missed_because, waits
 from explain.story import Given, Kept, Reclaim
+from explain.wait_end import wait_end_of
 from explain.wording import Wording
 from scheduler.policies.interface import Figure
 
@@ -95,6 +97,16 @@ class OutputDocument:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitEndDocument:
+    """When a wait may end, by the progress of the jobs that would have ended; `text`: in words."""
+
+    at_s: float
+    jobs: Sequence[str]
+    guessed: bool  #: One of them declared no total of steps.
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class WhyDocument:
     """All that is known of a job; of one that the state has forgotten, what the journal has."""
 
@@ -130,6 +142,8 @@ class WhyDocument:
     metrics: Mapping[str, float] | None = None
     #: Of one that is over: when, how long it took, whether in time; and if it was late, why.
     ended: Sequence[str] | None = None
+    #: Of one that waits: an estimate of when it need not; None: that cannot be said truly.
+    wait_end: WaitEndDocument | None = None
 
 
 def why_document(answer: Answer) -> WhyDocument:
@@ -172,7 +186,16 @@ def why_document(answer: Answer) -> WhyDocument:
         history=[_line(one, wording) for one in answer.lines],
         metrics=None if job is None else job.metrics,
         ended=_ended(answer),
+        wait_end=_wait_end(answer),
     )
+
+
+def _wait_end(answer: Answer) -> WaitEndDocument | None:
+    found = wait_end_of(answer)
+    if found is None:
+        return None
+    text = found.words(day_clock(found.at_s, answer.reading.origin_s))
+    return WaitEndDocument(found.at_s, found.jobs, found.guessed, text)
 
 
 def _ended(answer: Answer) -> list[str] | None:

@@ -11,8 +11,9 @@ from schemas.journal import JournalEntry
 
 #: Of what came longer ago than this nothing is said.
 RECENT_S = 3600.0
-#: Entries that end a command otherwise than well hold one of these, as bytes.
-WANTED = (b'"CommandRefused"', b'"CommandExpired"')
+#: Facts that end a command otherwise than well, and what entries with one hold, as bytes.
+ENDED_BADLY = ("CommandRefused", "CommandExpired")
+WANTED = tuple(f'"{kind}"'.encode() for kind in ENDED_BADLY)
 _HOW = (
     "what no key that it trusts has signed, it does not answer: its log and `tidegate doctor` on "
     "its machine say so"
@@ -46,7 +47,7 @@ def ended_badly(entries: Iterable[JournalEntry]) -> dict[str, tuple[float, str]]
     found: dict[str, tuple[float, str]] = {}
     for entry in entries:
         for kind, fields in entry.decision.get("facts", ()):
-            if kind in ("CommandRefused", "CommandExpired"):
+            if kind in ENDED_BADLY:
                 found[fields["command"]] = entry.at_s, fields.get("reason", "")
     return found
 

@@ -7,6 +7,7 @@ be moved or fail.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from explain.answer import Answer
 from explain.progress import outlook
 from explain.wording import joined
 from scheduler.core.state import Job
@@ -72,3 +73,11 @@ def wait_end(job: Job, reason: Reason, jobs: Mapping[str, Job], now_s: float) ->
             guessed = any(one.total_steps is None for _, one in ended)
             return WaitEnd(end_s, tuple(one.id for _, one in ended), guessed)
     return None
+
+
+def wait_end_of(answer: Answer) -> WaitEnd | None:
+    """Say when the job of an answer may have its GPUs, if it waits and that can be said."""
+    job, given = answer.job, answer.given
+    if job is None or given is None or given.reason.verb != "waits":
+        return None
+    return wait_end(job, given.reason, answer.reading.state.jobs, answer.now_s)

@@ -61,6 +61,8 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"  who has what it wants: {', '.join(because['lost_to'])}"
         if tells_worth(figure["name"] for figure in because["figures"]):
             yield f"  {WORTH}"
+        if document["wait_end"] is not None:
+            yield f"  {document['wait_end']['text']}"
     if document["asked"]:
         yield from ("", "What people asked for", *(f"  {one}" for one in document["asked"]))
     if document["output"] is not None:

@@ -5,6 +5,7 @@ from enum import IntEnum
 from typing import Any
 
 from explain.acts import act_of
+from explain.refusals import ENDED_BADLY
 
 #: Length of a slot of the tide, in seconds.
 SLOT_S = 300.0
@@ -26,6 +27,8 @@ class Kind(IntEnum):
     VERB = 11  #: What is asked for.
     ASKED_OF = 12  #: What it is asked of: a job, a node.
     LEADER = 13  #: Somebody begins to lead; the subject is always `LEADERS`.
+    ISSUED = 14  #: A command is issued; the subject is its id.
+    REFUSED = 15  #: A command was refused or given up; the subject is always `COMMANDS`.
     MOMENT = 20  #: A landmark for looking back, such as a reclaim; the subject is its kind.
 
 
@@ -35,6 +38,8 @@ SUBJECTS = (Kind.JOB, Kind.STEP, Kind.NODE, Kind.LENDER, Kind.REASON)
 ACTS = "*"
 #: The subject of all who lead.
 LEADERS = "*"
+#: The subject of all commands that were refused or given up.
+COMMANDS = "*"
 _STEPS = ("JobAdvanced", "CheckpointSaved", "WorkerReady", "GpusReleased")
 _LOANS = ("ReclaimStarted", "LoanReturned", "LoanLost")
 #: By fact, the kind of landmark that it is.
@@ -68,9 +73,18 @@ def mentions(stimulus: Mapping[str, Any], decision: Mapping[str, Any]) -> list[t
         if fact in MOMENTS:
             found[Kind.MOMENT, MOMENTS[fact]] = None
         if (name := fields.get("lender")) is not None:
-            found[Kind.LENDER, name] = None
+            found |= {(Kind.LENDER, one): None for one in (name, pool_of(name))}
+            if fact == "LoadObserved" and isinstance(pool := data.get("pool"), str):
+                found[Kind.LENDER, pool] = None  # of an edge server, whose name does not say it
+        if fact == "CommandIssued":
+            found[Kind.ISSUED, fields["command"]] = None
+        if fact in ENDED_BADLY:
+            found[Kind.REFUSED, COMMANDS] = None
     for reason in decision.get("reasons", ()):
         found[Kind.RULE, reason["rule"]] = None
+        if reason.get("verb") == "reclaims":
+            owners = {one: None for name in reason["lost_to"] for one in (name, pool_of(name))}
+            found |= {(Kind.LENDER, owner): None for owner in owners}
         name = reason["subject"]
         if not any((kind, name) in found for kind in SUBJECTS):
             found[Kind.REASON, name] = None
@@ -86,6 +100,11 @@ def mentions(stimulus: Mapping[str, Any], decision: Mapping[str, Any]) -> list[t
         }
         found |= {(kind, name): None for kind, name in asked.items() if name}
     return list(found)
+
+
+def pool_of(lender: str) -> str:
+    """Name the pool of a lender that is one of several agents there; else the lender itself."""
+    return lender.partition("@")[0]
 
 
 def slot_of(at_s: float) -> int:

@@ -3,19 +3,33 @@
 import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from itertools import pairwise
 from typing import Any
 
 from explain.measured import Heard
-from gateway.about import LEADERS, Kind
+from explain.refusals import (
+    RECENT_S,
+    WANTED,
+    Refusal,
+    ended_badly,
+    in_words,
+    refusals,
+    unanswered,
+)
+from gateway.about import COMMANDS, LEADERS, Kind
 from gateway.feed import Feed
-from gateway.past import Moment, guarded, picked, reachable
-from scheduler.core.state import ClusterState, Node
+from gateway.past import Moment, guarded, mentioning, picked, reachable, too_far
+from gateway.sight import HIDDEN
+from gateway.subjects import Sight
+from scheduler.core.state import ClusterState, Node, command_order
 from scheduler.core.transitions import NodeState
 from schemas.journal import JournalEntry
 
 #: Entries that mention a node in which its silence is looked for, newest first.
 _LOOKED_MOST = 50
+#: Entries with refused commands that are looked at, the newest: in a storm there are thousands.
+_REFUSED_MOST = 500
 _Document = dict[str, Any]
 
 
@@ -33,11 +47,48 @@ def agents_of(state: ClusterState, text: str | None) -> list[tuple[str, list[Nod
 
 
 async def agent_rows(
-    moment: Moment, agents: Sequence[tuple[str, list[Node]]], heard: Mapping[str, Heard]
+    moment: Moment,
+    agents: Sequence[tuple[str, list[Node]]],
+    heard: Mapping[str, Heard],
+    sight: Sight,
 ) -> list[_Document]:
-    """Give agents as rows; of one that is silent, since when, as far as the journal tells."""
+    """Give agents as rows; of one that is silent, since when, as far as the journal tells.
+
+    What agents said as they refused is only for who sees all names: it may hold a tenant's words.
+    """
     open_ = Counter(command.agent for command in moment.state.commands.values())
-    return [await _row(moment, agent, nodes, heard, open_[agent]) for agent, nodes in agents]
+    known, disobeyed = await _refusals(moment), dict[str, list[_Document]]()
+    for one in known or ():
+        seen = replace(one, reason=HIDDEN) if one.reason and sight is Sight.OWN_NAMES else one
+        said = {**asdict(seen), "text": in_words(seen, moment.feed.origin_s)}
+        disobeyed.setdefault(one.agent, []).append(said)
+    return [
+        {**await _row(moment, agent, nodes, heard, open_[agent]), "refusals": refused}
+        for agent, nodes in agents
+        for refused in [None if known is None else disobeyed.get(agent, [])]
+    ]
+
+
+async def _refusals(moment: Moment) -> list[Refusal] | None:
+    """Give which commands agents refused or left unanswered in the last hour before a moment.
+
+    None while the index is far behind: all else of an agent is known without it.
+    """
+    state, index = moment.state, moment.feed.index
+    if too_far(moment.feed, moment.entries - index.entries):
+        return None
+    begin_s = state.now_s - RECENT_S
+    after = index.place_at(begin_s).number - 1
+    wanted = [((Kind.REFUSED,), COMMANDS)]
+    bad = await mentioning(moment.feed, wanted, moment.entries, WANTED, after, _REFUSED_MOST)
+    ended = ended_badly(entry for entry in bad if entry.at_s >= begin_s)
+    issued: list[JournalEntry] = []
+    if ended:
+        first = min(command_order(name)[0] for name in ended)
+        of_ended = [((Kind.ISSUED,), name) for name in ended]
+        after = max(first, index.first) - 1  # of what is older than the log, nobody knows whose
+        issued = await mentioning(moment.feed, of_ended, moment.entries, after=after)
+    return [*refusals(ended, issued), *unanswered(state)]
 
 
 async def _row(

@@ -92,9 +92,8 @@ class Cells:
             except KNOWN as error:
                 if len(self._logs) == 1:
                     self.problem = str(error)
-                else:
-                    for feed in self._of(log):
-                        feed.problem = str(error)
+                for feed in self._of(log):  # each cell's, as who follows one is told of it alone
+                    feed.problem = str(error)
                 wait_s = _RETRY_S
                 with contextlib.suppress(*KNOWN):
                     await log.close()

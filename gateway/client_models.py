@@ -40,7 +40,7 @@ class Answered(BaseModel):
 #: What the client reads; what these are made of comes with them.
 _READ = (
     "Overview", "RulesAnswer", "JobAnswer", "WhyInWords", "StaysAnswer", "PiecesAnswer", "NodeRow",
-    "LoansAnswer", "LoanHistoryAnswer", "CurvesAnswer", "Decided", "Act",
+    "LoansAnswer", "LoanHistoryAnswer", "CurvesAnswer", "Decided", "Act", "AgentRow",
 )  # fmt: skip
 _PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
 

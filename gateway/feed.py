@@ -30,6 +30,8 @@ from schemas.topics import JOURNAL, SNAPSHOTS
 _TURN = 20
 #: Entries that the index catches up by before new ones are looked for.
 _SLICE = 2000
+#: A damaged journal is read again after so long, in seconds, then after twice as long each time.
+_REST_S, _REST_MOST_S = 1.0, 60.0
 #: If the index is at most so many entries behind, it catches up before anything is answered.
 _NEAR = 20_000
 
@@ -137,6 +139,9 @@ class Feed:
         self._past: Fold | None = None  #: The state with which the index catches up.
         self._begun = self._failed = False
         self._notice = ""
+        self._damages = 0  #: How often the journal was read since it was found to be damaged.
+        #: Until when it is not read again, by the loop's time, unless it is another file; and why.
+        self._rests: tuple[float, tuple[object, ...], str] = (0.0, (), "")
 
     def reading(self, state: ClusterState) -> Reading:
         """Give a state as `explain` reads it."""
@@ -190,13 +195,19 @@ class Feed:
             BusError: the log cannot be read.
         """
         generation = self.generation
+        until_s, file, damage = self._rests
+        if damage and file == self.log.file and _loop_s() < until_s:
+            raise Unreadable(damage)  # all of it would be read to find the same
         try:
             if not self._begun:
                 await self._begin()
             self.end = await self.log.bus.end(JOURNAL.name)
             return await self._go_on()
-        except (Unreadable, InvalidTransition):
+        except (Unreadable, InvalidTransition) as error:
             self.reset()
+            rest_s = min(_REST_S * 2.0**self._damages, _REST_MOST_S)
+            self._damages += 1
+            self._rests = _loop_s() + rest_s, self.log.file, str(error)
             raise
         except (sidecar.Damaged, sqlite3.Error) as error:
             if generation == self.generation:  # else who asked found it out, and it is closed
@@ -223,6 +234,8 @@ class Feed:
             await self._first()
         self.index.commit()
         self.problem = ""
+        if self._past is None:  # all of it was read
+            self._damages = 0
         return self._past is not None
 
     async def _begin(self) -> None:
@@ -319,6 +332,10 @@ class Feed:
         self.meter = Meter()
         self.leading = Leading()
         self.origin_s, self.identity = 0.0, ""
+
+
+def _loop_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _entry(record: Record) -> tuple[int, str] | None:

@@ -3,7 +3,7 @@
 import bisect
 import difflib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -15,7 +15,7 @@ from explain.loan_history import FACTS, WANTED, PastLoan, loans_in
 from explain.metrics import Sample
 from explain.story import End, Ends, Given, Story
 from explain.wording import Wording, reason_from
-from gateway.about import MOMENTS, SUBJECTS, Kind
+from gateway.about import MOMENTS, SUBJECTS, Kind, pool_of
 from gateway.feed import Feed
 from gateway.index import PLACE_EVERY
 from gateway.past import Moment, guarded, mentioning, raw_between, reachable
@@ -265,13 +265,19 @@ def _tells(entry: RawEntry) -> bool:
     return any(decision.get(name) for name in ("commands", "reasons", "error"))
 
 
+def _names_in(reason: Mapping[str, Any]) -> set[str]:
+    """Give what a reason is about: a lender that shares its pool stands for the pool, too."""
+    names = (reason["subject"], *reason["lost_to"])
+    return {*names, *map(pool_of, names)}
+
+
 def _decided(entry: RawEntry, wording: Wording, subject: str | None, rule: str | None) -> _Document:
     stimulus, decision = orjson.loads(entry.stimulus), orjson.loads(entry.decision)
     data = stimulus["data"]
     reasons = [
         reason
         for reason in decision.get("reasons", ())
-        if (subject is None or subject in (reason["subject"], *reason["lost_to"]))
+        if (subject is None or subject in _names_in(reason))
         and (rule is None or reason["rule"] == rule)
     ]
     told: list[ReasonDocument] = [

@@ -51,6 +51,11 @@ class ServedLog:
         return self.path is not None and os.access(self.path, os.W_OK)
 
     @property
+    def file(self) -> tuple[object, ...]:
+        """What tells the file that is open, or was last, from another; of no file nothing does."""
+        return self._seen[:2]
+
+    @property
     def bus(self) -> Bus:
         """The open log.
 

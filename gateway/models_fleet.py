@@ -54,6 +54,21 @@ class FleetAnswer(Framed):
     )
 
 
+class RefusedCommand(BaseModel):
+    """A command that an agent did not obey."""
+
+    agent: str
+    kind: str = Field(description="Of the command, such as `StartGang`.")
+    subject: str = Field(description="The job or node that it was about.")
+    at_s: float = Field(
+        description="When it was refused or given up; of one that is open: when it was sent last."
+    )
+    tries: int = Field(description="Of one that is open: how often it was sent; else 0.")
+    reason: str = Field(description="As the agent said it; empty: it did not answer.")
+    is_open: bool = Field(description="It may still be answered.")
+    text: str = Field(description="All of it in words.")
+
+
 class AgentRow(BaseModel):
     """Who speaks for some nodes."""
 
@@ -81,6 +96,11 @@ class AgentRow(BaseModel):
         "what its clock is ahead or behind."
     )
     commands: int = Field(description="Sent to it and not acknowledged yet.")
+    refusals: list[RefusedCommand] | None = Field(
+        default=None,
+        description="Commands of the last hour that it refused or left unanswered, the newest of "
+        "each kind and reason; null while the index is being built.",
+    )
 
 
 class AgentsPage(Page):

@@ -172,13 +172,18 @@ async def _fold(fold: Fold, feed: Feed, number: int) -> None:
         await fold.go_on(feed.log, end, until=number)
 
 
+def too_far(feed: Feed, entries: int) -> bool:
+    """Whether so many entries are not to be read for one question: the index is being built."""
+    return entries > _FAR and feed.building
+
+
 def reachable(feed: Feed, entries: int) -> None:
     """Refuse what so many entries would have to be read for while the index is being built.
 
     Raises:
         Problem: 503, and how far the index is.
     """
-    if entries > _FAR and feed.building:
+    if too_far(feed, entries):
         raise later(
             f"the index of the log is being built and is at {feed.done:.0%}; earlier entries are "
             "answered already, this one once GET /api/v1/health says that it is done",
@@ -277,11 +282,14 @@ async def mentioning(
     wanted: Sequence[tuple[Collection[Kind], str]],
     before: int,
     words: Collection[bytes] | None = None,
+    after: int = -1,
+    newest: int | None = None,
 ) -> list[JournalEntry]:
-    """Give the entries before a number that mention one of some subjects, ascending.
+    """Give the entries after one number and before another that mention one of some subjects.
 
-    The index names those that it knows of; what came after it is read through, for entries that
-    hold one of `words`: if not given, the names of the subjects.
+    The index names those that it knows of, of each subject the `newest`, if given; what came after
+    it is read through, for entries that hold one of `words`: if not given, the names of the
+    subjects. They ascend.
 
     Raises:
         Problem: they cannot be read now.
@@ -289,14 +297,16 @@ async def mentioning(
 
     async def find() -> list[JournalEntry]:
         index = feed.index
-        if index.first:
+        if index.first > after + 1:
             whole = entries(feed.log.bus, feed.cell, (b"",), before)
             return [entry async for entry in whole]
         place = index.place
         offsets = {
             offset
             for kinds, subject in wanted
-            for _, offset in index.mentioned(kinds, subject, before=min(before, place.number))
+            for _, offset in index.mentioned(
+                kinds, subject, before=min(before, place.number), newest=newest, after=after
+            )
         }
         found = await all_picked(feed, offsets)
         names = words or [f'"{subject}"'.encode() for _, subject in wanted]

@@ -51,7 +51,9 @@ async def agents(
     async def gather(moment: Moment) -> tuple[int, list[dict[str, object]]]:
         found = agents_of(moment.state, text)
         heard = await measured_at(moment)
-        return len(found), await agent_rows(moment, found[begin : begin + limit], heard)
+        return len(found), await agent_rows(
+            moment, found[begin : begin + limit], heard, at.who.sight
+        )
 
     moment, (total, rows) = await at.settled(gather, None if page is None else page.entries)
     more = begin + limit if begin + limit < total else None

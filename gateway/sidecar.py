@@ -7,7 +7,7 @@ from pathlib import Path
 from zlib import crc32
 
 #: Of the tables below; a file of another format is made anew.
-FORMAT = "5"
+FORMAT = "6"
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE marks (

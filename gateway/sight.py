@@ -77,7 +77,7 @@ SHOWS: Mapping[str, Shows] = {
     "curves": Shows.NAMES,
     "forecast": Shows.NAMES,
     "fleet": Shows.NAMES,
-    "agents": Shows.SUMS,
+    "agents": Shows.NAMES,
     "leaders": Shows.SUMS,
     "verified": Shows.SUMS,
     "begin_branch": Shows.OWN,

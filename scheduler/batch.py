@@ -58,7 +58,7 @@ class BatchDecider:
             self._bury(record, envelope.source, wrong)
             return
         self.learning.hear(state, envelope.data, now_s)
-        stimulus = self.intake.stimulus(state, envelope, now_s)
+        stimulus = self.intake.stimulus(state, envelope, now_s, self.ahead_s)
         if stimulus is None:
             return
         for fact in self._decide(stimulus).facts:

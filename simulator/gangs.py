@@ -47,9 +47,8 @@ class Gangs:
         Where policies decide at events, a segment's rounded end counts, and not its exact end.
         """
         self.gangs = [Gang(one, number, steps_of(one)) for number, one in enumerate(entries)]
-        self.at = {gang.entry.id: gang for gang in self.gangs}
-        if len(self.at) != len(self.gangs):
-            raise ValueError("two jobs have the same id")
+        #: By id; where an id is given again, whose it is.
+        self.at = {gang.entry.id: gang for gang in reversed(self.gangs)}
         self._layout, self._account = layout, account
         self._sizes = options.sizes or ladder(options.cluster, [one.requested for one in entries])
         self._instant, self._eager = options.instant, options.on_events

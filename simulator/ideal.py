@@ -31,6 +31,8 @@ class Ideal:
         Raises:
             ValueError: Two jobs have one id, or a failure is of no node.
         """
+        if len({one.id for one in entries}) < len(entries):
+            raise ValueError("two jobs have the same id")
         self._gangs = Gangs(entries, layout, account, options)
         self._fleet = Fleet(layout, options.failures, self._gangs.held_on, self._gangs.kill)
 

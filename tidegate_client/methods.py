@@ -124,6 +124,7 @@ class OfClient(ClientBase[Http]):
     pieces = as_method(operations.pieces)
     log_now_s = as_method(operations.log_now_s)
     nodes = as_list_method(operations.nodes)
+    agents = as_list_method(operations.agents)
     decisions = as_list_method(operations.decisions)
     requests = as_list_method(operations.requests)
 

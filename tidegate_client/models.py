@@ -30,9 +30,11 @@ from tidegate_client.parts import (
     QuotaRow,
     ReasonDocument,
     ReclaimDocument,
+    RefusedCommand,
     Speeds,
     Stay,
     WaitDocument,
+    WaitEndDocument,
 )
 
 
@@ -52,6 +54,23 @@ class Act(Answered):
     tenant: str | None = None
     verb: str
     via: str
+
+
+class AgentRow(Answered):
+    """Who speaks for some nodes."""
+
+    agent: str
+    boot: int
+    born_s: float
+    commands: int
+    delay_s: float | None = None
+    heard_s: float | None = None
+    lease_end_s: float | None = None
+    nodes: list[str]
+    pools: list[str]
+    refusals: list[RefusedCommand] | None = None
+    silent_since_s: float | None = None
+    state: str
 
 
 class CurvesAnswer(Answered):
@@ -219,4 +238,5 @@ class WhyInWords(Answered):
     state: str
     step: int | None = None
     text: str
+    wait_end: WaitEndDocument | None = None
     waits: list[WaitDocument]

@@ -131,6 +131,11 @@ def nodes(
     return _list("/nodes", "nodes", models.NodeRow, state=state, pool=pool, text=text)
 
 
+def agents(*, text: str | None = None) -> ListQuery[models.AgentRow]:
+    """List agents: their nodes, contact, and commands that they refused or left unanswered."""
+    return _list("/agents", "agents", models.AgentRow, text=text)
+
+
 def decisions(
     *, subject: str | None = None, rule: str | None = None, telling: bool = False
 ) -> ListQuery[models.Decided]:

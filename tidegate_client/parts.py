@@ -324,6 +324,19 @@ class ReclaimDocument(Answered):
     node: str
 
 
+class RefusedCommand(Answered):
+    """A command that an agent did not obey."""
+
+    agent: str
+    at_s: float
+    is_open: bool
+    kind: str
+    reason: str
+    subject: str
+    text: str
+    tries: int
+
+
 class SetSize(Answered):
     """The one number of GPUs that a job may run on."""
 
@@ -363,3 +376,12 @@ class WaitDocument(Answered):
     lost_to: list[str]
     rule: str | None = None
     sentence: str | None = None
+
+
+class WaitEndDocument(Answered):
+    """When a wait may end, by the progress of the jobs that would have ended; `text`: in words."""
+
+    at_s: float
+    guessed: bool
+    jobs: list[str]
+    text: str

@@ -124,11 +124,12 @@ class Run:
             give_run_to_user(self.folder, own, self._uid)
         environment = self._gang_environment()
         shared = shared_environment(environment, self._options.pass_env, self._user)
-        write_json(self.folder / ORDER, {**to_json(self.order), "launch": self._plan(environment)})
+        order = {**to_json(self.order), "launch": self._plan(environment)}
         log = os.open(
             self.folder / SHIM_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
         )
         try:
+            write_json(self.folder / ORDER, order)
             pid = os.posix_spawn(
                 sys.executable,
                 # Without working folder and site packages: it needs the standard library alone.
@@ -145,6 +146,10 @@ class Run:
                 ],
                 setsid=True,
             )
+        except OSError:
+            # Its end is reported: the next agent, which begins what it finds ordered, is not to.
+            (self.folder / ORDER).unlink(missing_ok=True)
+            raise
         finally:
             os.close(log)
         self._shim = identity(pid)

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
+from schemas.events import JobSubmitted
 from schemas.requests import Request, SubmitJob
 
 Data = TypeVar("Data", bound=BaseModel)
@@ -35,9 +36,14 @@ def in_cell_time(request: Request, now_s: float, ahead_s: float) -> Request:
         return request
     args = _moved(request.args, _MOMENTS, now_s, ahead_s)
     if isinstance(args, SubmitJob):
-        spec = _moved(args.spec, ("deadline_s",), now_s, ahead_s)
+        spec = submission_in_cell_time(args.spec, now_s, ahead_s)
         args = args.model_copy(update={"spec": spec})
     return request if args is request.args else request.model_copy(update={"args": args})
+
+
+def submission_in_cell_time(spec: JobSubmitted, now_s: float, ahead_s: float) -> JobSubmitted:
+    """Give a job with its deadline as the cell's time will have it."""
+    return _moved(spec, ("deadline_s",), now_s, ahead_s) if ahead_s else spec
 
 
 def _moved(data: Data, names: Sequence[str], now_s: float, ahead_s: float) -> Data:

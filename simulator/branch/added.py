@@ -1,11 +1,12 @@
 """Jobs that a branch adds: like one that the state has, under new names, submitted at the entry."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from scheduler.core.state import ClusterState, Job
 from scheduler.core.stimuli import Cause
 from schemas.events import JobSubmitted
+from simulator.branch.origin import Lives
 from simulator.branch.recorded_gangs import Arrival
 
 #: A name is cut to so many characters before its number is added.
@@ -34,9 +35,9 @@ def submissions_like(
             yield (state.now_s, said, said, cause), like
 
 
-def knowledge_like(known_later: Mapping[str, Job], new: str, like: Job) -> Job:
+def knowledge_like(known_later: Lives, new: str, like: Job) -> Job:
     """Give what is known of a job as that of another like it: its speed, and how long it was."""
-    return replace(known_later.get(like.id, like), id=new)
+    return replace(known_later.get((like.id, like.submit_s), like), id=new)
 
 
 def _submission(like: Job, name: str, now_s: float) -> JobSubmitted:

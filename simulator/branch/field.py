@@ -18,7 +18,6 @@ from scheduler.core.stimuli import (
     LeaderStarted,
     NodeHeard,
     NodeSilent,
-    Requested,
     Stimulus,
 )
 from scheduler.core.transitions import NodeState
@@ -26,19 +25,17 @@ from schemas.commands import LendNode, Rebirth, ReturnNode, ScaleGang, StartGang
 from schemas.events import (
     CommandAcknowledged,
     InferenceLoad,
-    JobSubmitted,
     NodeBorn,
     NodeDied,
     WorkerFailed,
 )
-from schemas.requests import SubmitJob
-from simulator.branch.added import knowledge_like, submissions_like
+from simulator.branch.arrivals import arrivals_of
 from simulator.branch.change import Change
 from simulator.branch.draws import Draws
 from simulator.branch.origin import Origin
 from simulator.branch.owners import Shortfall, yesterday
 from simulator.branch.places import Places
-from simulator.branch.recorded_gangs import Arrival, RecordedGangs
+from simulator.branch.recorded_gangs import RecordedGangs
 from simulator.branch.requests import requested
 from simulator.driver import Driver
 
@@ -54,23 +51,9 @@ class BranchField:
         """Prepare; `state` is the engine's."""
         self._state, self._origin, self._change, self._draws = state, origin, change, draws
         self.places = Places(state)
-        arrivals: list[Arrival] = []
-        named = set(state.jobs)
-        for one in origin.future:
-            said = _submission(one)
-            if said is not None and said.job not in named:
-                named.add(said.job)
-                arrivals.append((one.at_s, said, one.data, one.cause))
-        taken = {id(data) for _, _, data, _ in arrivals}
-        known_later = dict(origin.record.jobs)
-        added = list(submissions_like(state, change.jobs, named | known_later.keys()))
-        for (_, said, _, _), like in added:
-            known_later[said.job] = knowledge_like(known_later, said.job, like)
-        arrivals = [*(one for one, _ in added), *arrivals]
-        self._future = deque(one for one in origin.future if id(one.data) not in taken)
-        self._gangs = RecordedGangs(
-            state, arrivals, known_later, self.places, origin.behaviour, draws
-        )
+        arrivals, known, rest = arrivals_of(state, origin, change.jobs)
+        self._future = deque(rest)
+        self._gangs = RecordedGangs(state, arrivals, known, self.places, origin.behaviour, draws)
         self._heap: list[tuple[float, int, _Act]] = []
         self._pushed = 0
         self._serves: dict[str, bool] = {}
@@ -173,9 +156,9 @@ class BranchField:
         data = one.data
         match data:
             case InferenceLoad():
-                agent = agent_of(one.cause.source)
-                lender = data.node or lender_id(self._state, data.pool, agent)
-                self._needs(lender, float(data.gpus_needed), now_s, data)
+                source = one.cause.source
+                lender = data.node or lender_id(self._state, data.pool, agent_of(source))
+                self._needs(lender, float(data.gpus_needed), now_s, data, source)
             case NodeBorn():
                 self._reborn(data, one.cause, now_s)
             case NodeDied():
@@ -223,10 +206,10 @@ class BranchField:
         if born.node in self._change.lose and born.node in self.places.at:
             return
         self.places.add(born)
-        if born.pool_kind != "training":
-            node = self._state.nodes.get(born.node)
-            self._serve_as(born.node, node is None or node.loan is None, now_s)
-        self._tell(born.node)
+        node = self._state.nodes.get(born.node)
+        serves = node is None or node.loan is None
+        self._tell(born.node)  # before that, whose it is has no name of its own
+        self._serve_as(born.node, serves, now_s)
 
     def _reborn(self, born: NodeBorn, cause: Cause, now_s: float) -> None:
         """Take a birth of the log. Gangs are lost if the agent began anew and lists none.
@@ -263,8 +246,10 @@ class BranchField:
         self._say(data, f"/agents/{self.places[data.node].agent}")
 
     def _saw(self, _: Stimulus, decision: Decision) -> None:
-        """End the workers of a silent node once its lease has ended."""
+        """End the workers of a silent node once its lease has ended; follow lenders' names."""
         for fact in decision.facts:
+            if isinstance(fact, facts.LenderRenamed):
+                self.short.renamed(fact.lender, fact.to, self._driver.now_s)
             if isinstance(fact, facts.NodeLost) and fact.node in self.places.at:
                 if self.places[fact.node].agent in self._silent:
                     self._gangs.kill(fact.node, self._driver.now_s)
@@ -301,21 +286,27 @@ class BranchField:
         return lender_id(self._state, place.pool, place.agent)
 
     def _needs(
-        self, lender: str, need: float, now_s: float, said: InferenceLoad | None = None
+        self,
+        lender: str,
+        need: float,
+        now_s: float,
+        said: InferenceLoad | None = None,
+        source: str = "",
     ) -> None:
         edge = lender in self.places.at
         if not edge and lender.partition("@")[0] not in self._state.pools:
             return
         if not (theirs := self._nodes_of(lender)):
             return
-        first = theirs[0]
+        first, known = theirs[0], self._state.lenders.get(lender)
+        if not source:
+            source = "" if known is None else known.source
+        source = source or f"/agents/{first.agent}"
+        if not edge:  # known as before, if it has not spoken since another came or went
+            lender = lender_id(self._state, first.pool, agent_of(source))
         gpus, has = math.ceil(need * self._change.demand - 1e-9), self._has(lender)
         self.short.needs(lender, float(gpus), has, now_s)
-        known = self._state.lenders.get(lender)
-        source = known.source if known is not None and known.source else f"/agents/{first.agent}"
-        short_s = 0.0
-        if known is not None:
-            short_s = known.shortfall_gpu_s
+        short_s = 0.0 if known is None else known.shortfall_gpu_s
         self._say(
             InferenceLoad.model_construct(
                 pool=first.pool,
@@ -384,11 +375,3 @@ class _Sent:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-
-
-def _submission(one: Stimulus) -> JobSubmitted | None:
-    if isinstance(one.data, JobSubmitted):
-        return one.data
-    if isinstance(one.data, Requested) and isinstance(one.data.request.args, SubmitJob):
-        return one.data.request.args.spec
-    return None

@@ -55,6 +55,8 @@ _DRAIN_S = 20.0
 _SAVE_EVERY_S = 900.0
 
 
+#: Jobs, by id and moment of submission: a name may be given again.
+Lives = dict[tuple[str, float], Job]
 #: What a branch is asked for by: each is an option of the command and a field of the API.
 Part = Literal[
     "entry", "runs", "policy", "settings", "add_nodes", "lose", "demand", "requests", "jobs"
@@ -91,7 +93,7 @@ class Recorded:
 
     until_s: float  #: The moment of its last entry that was read.
     totals: Totals  #: At the end of the branch, or of the log.
-    jobs: dict[str, Job]  #: By id, as they were last.
+    jobs: Lives  #: As they were last.
     deeds: list[Deed] = field(default_factory=list)
     short_gpu_s: float = 0.0
     waiting: int = 0  #: Jobs that wait at the end.
@@ -234,7 +236,7 @@ def _finish(origin: Origin, state: ClusterState, seen: "_Seen") -> None:
     """Note the state of the log at the end of the branch, or at its own end if that is earlier."""
     record, end_s = origin.record, min(state.now_s, origin.until_s)
     record.until_s, record.totals = state.now_s, state.totals
-    record.jobs = dict(seen.gone) | dict(state.jobs)
+    record.jobs = seen.jobs | {(job.id, job.submit_s): job for job in state.jobs.values()}
     record.waiting = waiting(state)
     record.short_gpu_s = seen.shortfall.until(end_s)
     origin.needs = {name: (one.slot, list(one.history)) for name, one in state.lenders.items()}
@@ -252,7 +254,7 @@ class _Seen:
 
     def __init__(self) -> None:
         self.shortfall = Shortfall()
-        self.gone: dict[str, Job] = {}  #: Jobs that the state has forgotten since.
+        self.jobs: Lives = {}  #: The state may have forgotten them since.
         self._behaviour = AgentBehaviour()
         self._changed: dict[str, tuple[float, bool]] = {}  # when, and whether it was a change
         self._shares: list[float] = []
@@ -273,6 +275,10 @@ class _Seen:
             self.shortfall.needs(lender, float(data.gpus_needed), float(data.gpus_serving), at_s)
         for fact in found:
             match fact:
+                case facts.LenderRenamed():
+                    self.shortfall.renamed(fact.lender, fact.to, at_s)
+                case facts.JobAccepted():
+                    self._knows(state.jobs[fact.job])
                 case facts.GangStarting():
                     self._changed[fact.job] = at_s, False
                 case facts.GangScaling():
@@ -281,13 +287,16 @@ class _Seen:
                     self._settled(state.jobs[fact.job], at_s)
                 case facts.JobQueued() | facts.JobCompleted():
                     self._changed.pop(fact.job, None)
-                    self.gone[fact.job] = state.jobs[fact.job]
+                    self._knows(state.jobs[fact.job])
                 case facts.LoanRequested():
                     self._asked[fact.node] = at_s
                 case facts.LoanGranted() if fact.node in self._asked:
                     self._drained.append(at_s - self._asked.pop(fact.node))
                 case _:
                     pass
+
+    def _knows(self, job: Job) -> None:
+        self.jobs[job.id, job.submit_s] = job
 
     def _settled(self, job: Job, at_s: float) -> None:
         began_s, changed = self._changed.pop(job.id, (at_s, False))

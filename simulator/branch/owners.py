@@ -36,6 +36,12 @@ class Shortfall:
         need, _, _ = self._known.get(lender, (0.0, 0.0, now_s))
         self.needs(lender, need, has, now_s)
 
+    def renamed(self, lender: str, to: str, now_s: float) -> None:
+        """Note that a lender has another name: what it needs is not to be counted under both."""
+        self._book(lender, now_s)
+        if (known := self._known.pop(lender, None)) is not None:
+            self._known.setdefault(to, known)
+
     def until(self, now_s: float) -> float:
         """Give the sum until a moment, which no earlier one may follow."""
         for lender in self._known:

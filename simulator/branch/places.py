@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from scheduler.core.state import ClusterState, Job
+from scheduler.core.state import ClusterState, Job, site_id
 from schemas.events import NodeBorn, PoolKind
 from simulator.physics.base import Placement
 
@@ -12,7 +12,7 @@ Place = NodeBorn
 
 
 class Places:
-    """Where gangs run. A *site* is a pool, or one edge server (`simulator.layout`)."""
+    """Where gangs run. A *site* is what one agent has in a pool, or one edge server."""
 
     def __init__(self, state: ClusterState) -> None:
         """Take the nodes of a state."""
@@ -41,11 +41,8 @@ class Places:
 
     def add(self, born: NodeBorn) -> None:
         """Take in a node, or what it says anew."""
-        if born.node in self.at:
-            self.nodes[self.at[born.node]] = born
-            return
-        number = self.at[born.node] = len(self.nodes)
-        self.nodes.append(born)
+        number = self.at.setdefault(born.node, len(self.nodes))
+        self.nodes[number : number + 1] = [born]
         site = self._sites.setdefault(_site(born), len(self._sites))
         self._first.setdefault(site, number)
 
@@ -93,4 +90,4 @@ class Places:
 
 
 def _site(node: Place) -> str:
-    return f"edge {node.node}" if node.pool_kind == "edge" else node.pool
+    return f"edge {node.node}" if node.pool_kind == "edge" else site_id(node.pool, node.agent)

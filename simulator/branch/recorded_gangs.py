@@ -16,7 +16,7 @@ from scheduler.core.transitions import LEAVING, JobState
 from scheduler.relevance import PROGRESS_S
 from schemas.events import JobSubmitted, StopReason, WorkerFailed
 from simulator.branch.draws import Draws
-from simulator.branch.origin import AgentBehaviour
+from simulator.branch.origin import AgentBehaviour, Lives
 from simulator.branch.places import Places
 from simulator.driver import START_S
 from simulator.gang import Allocation, Gang, Witness
@@ -106,7 +106,7 @@ class RecordedGangs(Gangs):
         self,
         state: ClusterState,
         arrivals: Sequence[Arrival],
-        known_later: Mapping[str, Job],
+        known_later: Lives,
         places: Places,
         behaviour: AgentBehaviour,
         draws: Draws,
@@ -124,11 +124,14 @@ class RecordedGangs(Gangs):
         """
         self._state, self._behaviour, self._places = state, behaviour, places
         self._jobs = [job for job in state.jobs.values() if job.end_s is None]
-        self._submissions = {said.job: (data, cause) for _, said, data, cause in arrivals}
-        known = [_model_of(job, known_later.get(job.id), behaviour, draws) for job in self._jobs]
-        for _, said, _, _ in arrivals:
+        self._submissions = [(data, cause) for _, _, data, cause in arrivals]
+        known = [
+            _model_of(job, known_later.get((job.id, job.submit_s)), behaviour, draws)
+            for job in self._jobs
+        ]
+        for at_s, said, _, _ in arrivals:
             job = _job_of(said)
-            later = known_later.get(said.job)
+            later = known_later.get((said.job, at_s))
             if later is not None:
                 job = replace(job, rate_factor=later.rate_factor, curve=later.curve)
             known.append(_model_of(job, later, behaviour, draws))
@@ -228,9 +231,12 @@ class RecordedGangs(Gangs):
     # --- what is said -------------------------------------------------------------------------
 
     def _submit(self, gang: Gang) -> None:
-        data, cause = self._submissions[gang.entry.id]
+        data, cause = self._submissions[gang.number - len(self._jobs)]
         self._say(data, cause)
-        self._stale[gang.number] = None
+        job = self._state.jobs.get(gang.entry.id)
+        if job is not None and job.submit_s == self._state.now_s:
+            self.at[gang.entry.id] = gang  # no longer the one that had the name before
+            self._stale[gang.number] = None
 
     def report(self, now_s: float) -> None:
         """Report the progress of gangs that changed, or that were not heard of for long."""

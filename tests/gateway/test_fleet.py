@@ -1,18 +1,26 @@
 """The fleet as columns, agents and leaders: what the state and the journal have, and no more."""
 
 import asyncio
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from console.at_gateway import GatewaySource
+from explain.reading import read_bus, read_refusals
+from explain.refusals import in_words
+from gateway import past
+from gateway.feed import Feed
 from gateway.subjects import Role, Sight
 from scheduler.core.stimuli import Input, LeaderStarted, NodeHeard, NodeSilent, TimePassed
+from schemas.events import CommandAcknowledged
 from schemas.requests import CordonNode
 from schemas.topics import TELEMETRY
-from tests.builders import node_born, request_of
+from tests.builders import load, node_born, request_of
+from tests.client.conftest import waiting
 from tests.gateway.conftest import Served, Serving
-from tests.gateway.test_sight import START_S, As, two, write_told
+from tests.gateway.test_sight import START_S, As, job, two, write_told
 
 __all__ = ["two"]
 
@@ -145,3 +153,107 @@ async def test_leaders_are_told_newest_first(fleet: Path, serving: Serving) -> N
         assert [one["at_s"] for one in found] == [START_S + 80, START_S + 40, START_S]
         (first,) = await rows(served, "leaders", entry=3)
         assert first["entry"] == 0
+
+
+def _refused() -> list[tuple[str, Input]]:
+    """A job whose start its agent refuses, and another whose start nobody answers."""
+    said: list[tuple[str, Input]] = [
+        ("/schedulers/a", LeaderStarted("a", 1, "fifo", {})),
+        ("/agents/one", node_born("n0", agent="one")),
+        ("/agents/two", node_born("m0", agent="two")),
+        ("/tenants/zeta-corp", job("zeta-secret-run", "zeta-corp", 4, "x")),
+        ("/tenants/zeta-corp", job("zeta-waits", "zeta-corp", 4, "x")),
+        ("/schedulers/a", TimePassed()),
+    ]
+    return said
+
+
+@pytest.fixture
+def refused(tmp_path: Path) -> Path:
+    path, said = tmp_path / "refused.db", _refused()
+    commands = asyncio.run(write_told(tmp_path / "before.db", said)).commands.values()
+    (one,) = [command.id for command in commands if command.agent == "one"]
+    no = {"command": one, "outcome": "refused", "reason": "no folder zeta-secret-run"}
+    said.append(("/agents/one", CommandAcknowledged.model_validate(no)))
+    said += [("/schedulers/a", TimePassed())] * 6
+    asyncio.run(write_told(path, said))
+    return path
+
+
+async def test_agents_are_told_with_what_they_did_not_obey(refused: Path, serving: Serving) -> None:
+    async with serving(refused) as served:
+        one, two = await rows(served, "agents")
+        (no, again), (open_,) = one["refusals"], two["refusals"]
+        assert again["is_open"], "something else that it does not answer"
+        assert (no["agent"], no["kind"], no["reason"]) == (
+            "one", "StartGang", "no folder zeta-secret-run",
+        )  # fmt: skip
+        assert not no["is_open"]
+        assert "Agent one refused StartGang of zeta-" in no["text"]
+        assert (open_["agent"], open_["is_open"], open_["reason"]) == ("two", True, "")
+        assert open_["tries"] > 1
+        before, _ = await rows(served, "agents", entry=5)
+        assert before["refusals"] == [], "of that moment"
+        bus = served.feed.log.bus
+        local = await read_refusals(bus, await read_bus(bus))
+        told = [
+            {name: it for name, it in one.items() if name != "text"} for one in (no, open_, again)
+        ]
+        assert sorted(map(str, map(asdict, local))) == sorted(map(str, told))
+
+
+async def test_agents_are_told_without_it_while_the_index_is_far_behind(
+    refused: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(refused) as served:
+        monkeypatch.setattr(past, "_FAR", -1)
+        monkeypatch.setattr(Feed, "building", property(lambda _: True))
+        assert [one["refusals"] for one in await rows(served, "agents")] == [None, None]
+
+
+async def test_what_an_agent_says_of_anothers_job_is_hidden_with_its_name(
+    refused: Path, serving: Serving
+) -> None:
+    async with serving(refused, authority=As(Role.TENANT, Sight.OWN_NAMES, "acme")) as served:
+        found = await served.raw("agents")
+        assert "zeta" not in found.text
+        assert found.json()["agents"][0]["refusals"][0]["subject"].startswith("job-x")
+
+
+async def test_what_agents_did_not_obey_is_told_to_whoever_asks_by_a_gateway(
+    refused: Path, serving: Serving
+) -> None:
+    async with serving(refused) as served:
+        source = GatewaySource("here", None)
+        source.__dict__["_client"] = waiting(served)
+        found = await asyncio.to_thread(source.refusals)
+        assert {one.agent for one in found} == {"one", "two"}
+        assert in_words(found[0], served.feed.origin_s).startswith("Agent one refused StartGang")
+
+
+async def test_what_a_lender_says_that_shares_its_pool_is_found_by_its_name_and_the_pools(
+    tmp_path: Path, serving: Serving
+) -> None:
+    path = tmp_path / "shared.db"
+    servers = [
+        (f"/agents/{agent}", node_born(f"{agent}-0", agent=agent, pool="serve", kind="inference"))
+        for agent in ("east", "west")
+    ]
+    leads = ("/schedulers/a", LeaderStarted("a", 1, "fifo", {}))
+    alone = ("/agents/far", node_born("far-0", agent="far", pool="edge", kind="edge"))
+    said: list[tuple[str, Input]] = [
+        leads, *servers, alone,
+        ("/agents/east", load(3)), ("/agents/west", load(2)),
+        ("/agents/far", load(1, "edge", "far-0")),
+    ]  # fmt: skip
+    await write_told(path, said)
+
+    async with serving(path) as served:
+
+        async def found(subject: str) -> list[int]:
+            rows = (await served.get("decisions", subject=subject))["decisions"]
+            return [row["entry"] for row in rows]
+
+        assert await found("serve@east") == [4]
+        assert await found("serve") == [5, 4], "as the row of the pool among lenders asks"
+        assert await found("edge") == [6]

@@ -1,8 +1,11 @@
 """A log is followed: it may be empty, grow, be another one, vanish, or have been altered."""
 
+import shutil
 import sqlite3
+import time
 from contextlib import closing
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ from bus.clock import SystemClock
 from bus.contract import Message
 from bus.sqlite import SqliteBus
 from bus.sqlite_file import encode
-from gateway import cells
+from gateway import cells, feed
 from gateway.feed import Feed
 from gateway.past import Past
 from scheduler.core.state import state_to_json
@@ -93,9 +96,8 @@ async def test_a_log_that_vanishes_is_waited_for(
         assert await served.get("overview") == before
 
 
-async def test_a_journal_that_was_altered_is_not_told(log: Path, serving: Serving) -> None:
-    async with serving(log):
-        pass
+async def alter(log: Path) -> None:
+    """Damage an entry in a log, with a checksum that fits: only the chain of digests tells."""
     bus = SqliteBus.open_readonly(log, SystemClock())
     (record,) = [one async for one in bus.read(JOURNAL.name, 600, 601)]
     await bus.close()
@@ -104,16 +106,49 @@ async def test_a_journal_that_was_altered_is_not_told(log: Path, serving: Servin
     message = Message(JOURNAL.name, record.key, value)
     row = encode(JOURNAL.name, 0, record.offset, message, record.time_s, 0)
     with closing(sqlite3.connect(log)) as connection, connection:
-        # With a checksum that fits: only the chain of digests tells.
         connection.execute(
             "UPDATE records SET value = ?, crc = ? WHERE offset = 600 AND topic = "
             "(SELECT id FROM topics WHERE name = ?)",
             (value, row[-1], JOURNAL.name),
         )
+
+
+async def test_a_journal_that_was_altered_is_not_told(log: Path, serving: Serving) -> None:
+    async with serving(log):
+        pass
+    await alter(log)
     async with serving(log) as served:
         problem = await served.get("entries/600", 503)
         assert "restore the log from a copy" in problem["detail"]
         assert (await served.get("entries/100"))["entry"] == 100
+
+
+async def test_a_damaged_journal_is_read_seldom_and_another_one_at_once(
+    log: Path, tmp_path: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cells, "_RETRY_S", 0.01)
+    monkeypatch.setattr(feed, "_REST_S", 0.5)
+    good = Path(shutil.copyfile(log, tmp_path / "good.db"))
+    await alter(log)
+    begun: list[float] = []
+    begin = Feed._begin
+
+    async def counted(self: Feed) -> None:
+        begun.append(time.monotonic())
+        await begin(self)
+
+    monkeypatch.setattr(Feed, "_begin", counted)
+    async with serving(log, keep_index=False, ready=False) as served:
+        await served.until(lambda: len(begun) == 3)
+        first_s, second_s = (later - earlier for earlier, later in pairwise(begun))
+        assert (first_s >= 0.5, second_s >= 1.0) == (True, True)
+        problem = await served.get("overview", 503)
+        assert "restore the log from a copy" in problem["detail"]
+        count = len(begun)
+        good.replace(log)
+        await served.until(served.level)
+        assert len(begun) == count + 1
+        assert time.monotonic() - begun[2] < 2.0, "not after two more"
 
 
 async def test_past_states_are_kept_within_bounds(log: Path, serving: Serving) -> None:

@@ -153,6 +153,7 @@ def test_what_an_entry_is_about() -> None:
         "reasons": [
             {"subject": "a", "rule": "market.price"},
             {"subject": "c", "rule": "market.price"},
+            {"subject": "n0", "verb": "reclaims", "rule": "victims.x", "lost_to": ["shared@b"]},
         ],
     }
     assert mentions(stimulus, decision) == [
@@ -164,6 +165,9 @@ def test_what_an_entry_is_about() -> None:
         (Kind.LENDER, "serving"),
         (Kind.RULE, "market.price"),
         (Kind.REASON, "c"),
+        (Kind.RULE, "victims.x"),
+        (Kind.LENDER, "shared@b"),
+        (Kind.LENDER, "shared"),
         (Kind.ACT, ACTS),
         (Kind.ASKER, "/tenants/t"),
         (Kind.VERB, "job.cancel"),

@@ -15,6 +15,7 @@ from gateway.stream import heads
 from gateway.subjects import LocalToken, Role, Subject
 from tests.gateway.conftest import TOKEN, Served, Serving
 from tests.gateway.growing import grow
+from tests.patience import PATIENCE_S
 
 WHO = Subject("local", Role.OPERATOR)
 BEARER = Headers({"authorization": f"Bearer {TOKEN}"})
@@ -68,6 +69,27 @@ async def test_who_saw_the_newest_waits_for_the_next(
             pass
         await events.aclose()
         await missed.aclose()
+
+
+async def test_who_follows_is_told_that_the_log_vanished_and_is_back(
+    log: Path, tmp_path: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "_APART_S", 0.0)
+    async with serving(log) as served:
+        events = follow(served)
+        await anext(events)
+        number, data = told(await anext(events))
+        assert data["problem"] is None
+        away = log.rename(tmp_path / "away.db")
+        async with asyncio.timeout(PATIENCE_S):
+            while (data := told(await anext(events))[1])["problem"] is None:
+                pass
+            assert "does not exist any more; put it back" in data["problem"]
+            away.rename(log)
+            while (last := told(await anext(events)))[1]["problem"] is not None:
+                pass
+        assert last[0] == number
+        await events.aclose()
 
 
 async def test_a_clock_that_is_set_back_lets_nobody_stay(

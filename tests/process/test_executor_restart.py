@@ -1,6 +1,7 @@
 """Workers outlive their agent: it is killed, and the next one goes on with them."""
 
 import json
+import os
 import shutil
 import signal
 from pathlib import Path
@@ -105,6 +106,23 @@ def test_the_core_says_its_wish_for_another_size_again() -> None:
     again = AgentCore.from_dict("a", SPECS, core.to_dict())
     outputs = again.handle(Birth(("j",)), NOW_S)
     assert outputs.actions[1:] == (ScaleWorkers("j", 2, {"n1": (0,)}),)
+
+
+def test_a_gang_whose_supervisor_could_not_be_started_is_not_started_by_the_next_agent(
+    jig: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> int:
+        assert (jig.run() / "order.json").exists(), "whoever finds no supervisor may start it"
+        raise OSError("no room for another process")
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "posix_spawn", fails)
+        jig.start(IDLE)
+        assert "no room for another process" in jig.hears(GangFailed).error
+    jig.look()
+    assert jig.again() == (), "its end was reported"
+    jig.start(IDLE, epoch=2)
+    jig.hears(GangStarted)
 
 
 def test_workers_of_an_epoch_that_is_over_are_ended(jig: Bench) -> None:

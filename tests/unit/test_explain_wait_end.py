@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
+import orjson
 import pytest
 
 from console.panel import plain_panel
 from explain.answer import Answer
+from explain.documents import why_document
 from explain.wait_end import WaitEnd, end_of, wait_end
+from explain.why_text import plain_why
 from scheduler.core.state import Job
 from scheduler.policies.interface import Need, Reason, Target
 from tests.builders import progressed
@@ -52,6 +55,11 @@ def test_it_ends_when_enough_of_those_who_have_the_gpus_have_ended() -> None:
     said = "Estimate: there is enough about d0 06:15, when second and first have ended, as they run"
     assert said in text
     assert "if nobody else has it first" in text
+    document = why_document(answer)
+    assert document.wait_end is not None
+    assert (document.wait_end.at_s, document.wait_end.jobs) == (now_s + 900.0, ("second", "first"))
+    assert document.wait_end.text.startswith(said)
+    assert said in plain_why(orjson.loads(orjson.dumps(document)), 300)
 
 
 def _late(jobs: dict[str, Job]) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -120,6 +120,21 @@ async def test_an_edge_node_is_lent_when_drained_and_reports_its_own_load(world:
     (load,) = await world.said(InferenceLoad, TELEMETRY.name)
     assert (load.node, load.gpus_needed, load.gpus_serving) == ("e1", 1, 0)
     assert load.shortfall_gpu_s == pytest.approx(0.25 * 50)
+
+
+@pytest.mark.parametrize(
+    ("every_s", "said"), [(60.0, range(60, 1320, 60)), (600.0, [60, 240, 840])]
+)
+async def test_an_owners_load_is_said_soon_however_seldom_it_is_said(
+    world: World, every_s: float, said: Sequence[int]
+) -> None:
+    await world.during(world.edge(schedule=Schedule(load_every_s=every_s)), (1300.0, nothing))
+    loads = [
+        one.time_s - START_S
+        for one in await world.envelopes(TELEMETRY.name)
+        if isinstance(one.data, InferenceLoad)
+    ]
+    assert loads == [*said]
 
 
 async def test_other_agents_commands_are_not_heard(world: World) -> None:

@@ -195,6 +195,25 @@ async def test_people_are_heard_in_a_cell_whose_time_is_days_ahead(desk: Desk) -
     await desk.replayed(service)
 
 
+async def test_a_jobs_deadline_is_by_the_clock_of_who_submits_it_by_an_event(desk: Desk) -> None:
+    led(desk, lambda: 3 * DAY_S)
+    await desk.hears(desk.say(node_born("n0")), wait_s=30.0)
+    await desk.crash()
+    service = desk.start(name="b")
+    await desk.wait(1.0)
+    due_s = desk.clock.now_s() + 3600.0
+    job = submitted("j0", deadline_s=due_s)
+    await desk.hears(desk.say(job))
+    await desk.hears(desk.say(job))  # once more, as a tenant may that was not answered
+    cell_s = service.engine.state.jobs["j0"].deadline_s
+    assert cell_s is not None
+    await desk.wait(due_s - desk.clock.now_s())
+    await desk.hears(desk.say(node_born("n1")))
+    assert service.engine.state.now_s == pytest.approx(cell_s, abs=5.0)
+    assert [one async for one in desk.bus.read(dead_letters(EVENTS).name)] == []
+    await desk.replayed(service)
+
+
 async def test_a_request_is_taken_once_though_the_next_leaders_clock_is_behind(desk: Desk) -> None:
     service = desk.start(name="a")
     await desk.hears(desk.say(node_born("n0")), wait_s=30.0)

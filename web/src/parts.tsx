@@ -23,6 +23,15 @@ export function JobLink({ job }: { job: string }) {
   );
 }
 
+/** An owner that lends, as a link to what was decided of it. */
+export function LenderLink({ lender }: { lender: string }) {
+  return (
+    <a href={href({ view: "decisions", query: { subject: lender } })} class="name-link">
+      <Name of={lender} />
+    </a>
+  );
+}
+
 export function NodeLink({ node }: { node: string }) {
   return (
     <a href={href({ view: "fleet", query: { node } })} class="name-link">

@@ -70,9 +70,15 @@ function Delay({ of }: { of: number | null }) {
 export function Agents() {
   const text = route.value.query["agent"];
   const found = usePages("/api/v1/agents", "agents", { text });
+  const refused = found.rows.flatMap((row) => row.refusals ?? []);
   return (
     <Card title="Agents" aside={<Filters of={[{ name: "agent", label: "agent" }]} />}>
       {found.problem !== null && <ProblemNote of={found.problem} />}
+      {refused.map((one) => (
+        <p key={`${one.agent} ${one.kind} ${one.subject} ${one.at_s}`} class="bad-text text">
+          {one.text}
+        </p>
+      ))}
       {!found.loading && !found.rows.length ? (
         <Empty title={text === undefined ? "No agent was born yet." : "No agent has that in its name."}>
           <code>tidegate edge-agent --help</code> says how to start one.

@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import type { Schemas } from "../api.ts";
 import { count, duration } from "../format.ts";
 import { may } from "../me.ts";
-import { By, Empty, Name, Table } from "../parts.tsx";
+import { By, Empty, LenderLink, Table } from "../parts.tsx";
 import { href } from "../route.ts";
 import { AskButton } from "../verbs.tsx";
 
@@ -75,9 +75,7 @@ export function LenderTable({ rows, freezes, now_s }: Shown) {
         {rows.map((row) => (
           <tr key={row.lender}>
             <th scope="row">
-              <a href={href({ view: "decisions", query: { subject: row.lender } })}>
-                <Name of={row.lender} />
-              </a>
+              <LenderLink lender={row.lender} />
             </th>
             <td><LentBar of={row} /></td>
             <td class="number">{count(row.lent)} of {count(row.gpus)}</td>

@@ -4,7 +4,7 @@ import type { Schemas } from "../api.ts";
 import { useData } from "../data.ts";
 import { clock, count, day, plural } from "../format.ts";
 import { fieldInWords, stimulusInWords, valueInWords, words } from "../journal-words.ts";
-import { Card, Empty, JobLink, Loaded, Name, NodeLink, Table } from "../parts.tsx";
+import { Card, Empty, JobLink, LenderLink, Loaded, Name, NodeLink, Table } from "../parts.tsx";
 import { href, route } from "../route.ts";
 import "../journal.css";
 
@@ -244,6 +244,7 @@ function Value({ name, of }: { name: string; of: unknown }): ComponentChildren {
 
 function Subject({ name, of }: { name: string; of: string }) {
   if (name === "job") return <JobLink job={of} />;
+  if (name === "lender") return <LenderLink lender={of} />;
   if (name === "node") return <NodeLink node={of} />;
   return <bdi class="text">{of}</bdi>;
 }

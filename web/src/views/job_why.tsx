@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { type Problem, type Schemas, address, asked, problemFrom, problemOf } from "../api.ts";
 import { capital, clock, count, duration, figure } from "../format.ts";
-import { Card, JobLink, NodeLink, ProblemNote } from "../parts.tsx";
+import { Card, JobLink, LenderLink, NodeLink, ProblemNote } from "../parts.tsx";
 import { repeated } from "../repeated.ts";
 import { href, route } from "../route.ts";
 import { type JobRow, ended } from "../states.ts";
@@ -99,12 +99,13 @@ function Changes({ of, row }: { of: WhyDocument; row: JobRow | null }) {
               {rivals.map((one, place) => (
                 <span key={one}>
                   {place > 0 && ", "}
-                  <JobLink job={one} />
+                  {reason?.rule === "loans.reclaim" ? <LenderLink lender={one} /> : <JobLink job={one} />}
                 </span>
               ))}
             </span>
           </li>
         )}
+        {of.wait_end != null && <li class="text">{of.wait_end.text}.</li>}
       </ul>
     </>
   );
