@@ -51,7 +51,6 @@ class _Stream:
     taken: list[list[int]] = field(default_factory=list)  #: [first, last], ascending.
     excused: int = 0  #: Of those missing, how many nobody shall be asked for.
     resumed: bool = False  #: What is skipped next may have been taken and not recorded.
-    event: int = -1  #: Number of the newest event; telemetry goes another way, and has its own.
 
     @property
     def top(self) -> int:
@@ -181,17 +180,6 @@ class Dedupe:
             stream.excused = min(stream.excused, stream.count())
         return verdict
 
-    def overtaken(self, source: str, bootid: int, sequence: int) -> bool:
-        """Note a message that was taken as an event; tell whether a later one was before it."""
-        shelf = self._shelf(source)
-        stream = shelf.streams.get((source, bootid))
-        if stream is None:
-            return False
-        if bootid < shelf.boots.get(source, 0) or sequence < stream.event:
-            return True
-        stream.event = sequence
-        return False
-
     def forgotten_s(self, source: str) -> float:
         """Give until when what such a source said is not remembered, if it is not known itself."""
         return self._shelf(source).forgotten_s
@@ -224,9 +212,7 @@ class Dedupe:
         for shelf in (self._agents, self._others):
             for (source, bootid), one in sorted(shelf.streams.items(), key=lambda item: item[0]):
                 taken = [list(piece) for piece in one.taken]
-                found.setdefault(source, []).append(
-                    [bootid, one.since_s, one.said_s, taken, one.event]
-                )
+                found.setdefault(source, []).append([bootid, one.since_s, one.said_s, taken])
         return found
 
     def load(self, document: dict[str, Any]) -> None:
@@ -239,14 +225,12 @@ class Dedupe:
         for source, found in document.items():
             if source:
                 streams += [
-                    (said_s, source, bootid, since_s, taken, event)
-                    # Earlier releases did not write the last.
-                    for bootid, since_s, said_s, taken, *events in found
-                    for event in [*events, -1][:1]
+                    (said_s, source, bootid, since_s, taken)
+                    for bootid, since_s, said_s, taken in found
                 ]
             else:
                 self._agents.forgotten_s, self._others.forgotten_s = map(float, found)
-        for said_s, source, bootid, since_s, taken, event in sorted(streams):
-            stream, shelf = _Stream(since_s, said_s, taken, event=event), self._shelf(source)
+        for said_s, source, bootid, since_s, taken in sorted(streams):
+            stream, shelf = _Stream(since_s, said_s, taken), self._shelf(source)
             shelf.add(source, bootid, stream)
             shelf.believe(source, bootid, stream)

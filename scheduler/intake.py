@@ -5,7 +5,7 @@ counted, and delays nothing.
 """
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bus.allowance import Allowance, Rates
@@ -15,7 +15,7 @@ from scheduler.core.cell_moments import submission_in_cell_time
 from scheduler.core.state import ClusterState, Node
 from scheduler.core.stimuli import Cause, Stimulus
 from scheduler.core.transitions import NodeState
-from scheduler.dedupe import Dedupe, Verdict
+from scheduler.dedupe import SOURCES_MAX, Dedupe, Verdict
 from scheduler.gateways import Gateways
 from scheduler.relevance import stimulus_of
 from scheduler.request_intake import RequestIntake
@@ -94,7 +94,9 @@ class Intake:
         self.counts: Counter[str] = Counter()
         #: What was refused of late, with field and reason; to be taken from here by who tells.
         self.refused: deque[tuple[Record, str, str]] = deque(maxlen=_REFUSED_KEPT)
+        #: By source, boot and sequence of its newest event: telemetry goes another way.
         self._overtaken: set[str] = set()  # births of this batch
+        self._newest: dict[str, tuple[int, int]] = {}
         self.spoke: list[str] = []  #: Agents heard in the newest batch.
 
     def read(
@@ -214,14 +216,26 @@ class Intake:
     def go_back(self, dedupe: Dedupe) -> None:
         """Forget what a tick that did not count has taken."""
         self.dedupe = dedupe
+        self._newest.clear()
+
+    def heard_before(self, newest: Mapping[str, tuple[int, int]]) -> None:
+        """Go on from what leaders before heard last of each source: boot and number of an event."""
+        self._newest = dict(newest)
 
     def _note_order(self, record: Record, envelope: EventEnvelope) -> None:
         if record.topic != EVENTS.name:
             return
-        number = int(envelope.sequence)
-        is_old = self.dedupe.overtaken(envelope.source, envelope.bootid, number)
-        if is_old and isinstance(envelope.data, NodeBorn):
-            self._overtaken.add(envelope.id)
+        source, bootid, sequence = envelope.source, envelope.bootid, int(envelope.sequence)
+        boot, newest = self._newest.pop(source, (bootid, -1))
+        is_old = bootid < (self.dedupe.boot(source) or 0)
+        if is_old or (bootid == boot and sequence < newest):
+            self._newest[source] = boot, newest
+            if isinstance(envelope.data, NodeBorn):
+                self._overtaken.add(envelope.id)
+            return
+        self._newest[source] = bootid, sequence
+        if len(self._newest) > SOURCES_MAX:
+            del self._newest[next(iter(self._newest))]
 
     def _forgotten(self, source: str) -> str:
         until = moment(self.dedupe.forgotten_s(source)).isoformat()

@@ -215,6 +215,8 @@ class Recovered:
     state: ClusterState
     digest: str = NO_DIGEST  #: Of the last entry folded in.
     dedupe: Dedupe = field(default_factory=Dedupe)
+    #: By source, the highest boot and number of an event that entries after the snapshot are about.
+    newest: dict[str, tuple[int, int]] = field(default_factory=dict)
     entries: int = 0  #: Entries read, after the snapshot.
     bytes: int = 0  #: What they take.
     offset: int = 0  #: Of the journal's topic, after the last entry that was read.
@@ -251,7 +253,8 @@ async def recover(bus: Bus, cell: str) -> Recovered:
         if bootid >= 0:
             found.dedupe.take(source, bootid, sequence, *(said_s or [entry.at_s]))
             if stimulus["kind"] not in _ON_TELEMETRY:  # its topic has an order of its own
-                found.dedupe.overtaken(source, bootid, sequence)
+                known = found.newest.get(source, (-1, -1))
+                found.newest[source] = max(known, (bootid, sequence))
         found.entries += 1
         found.bytes += len(record.value or b"")
     found.digest = reader.digest

@@ -144,6 +144,7 @@ class SchedulerService:
         else:
             behind_s = self._clock.now_s() - found.state.now_s if found.state.number else 0.0
             self.intake = intake_of(self._config, found.dedupe, max(0.0, behind_s))
+        self.intake.heard_before(found.newest)
         self._digest = found.digest
 
     @property
