@@ -296,7 +296,8 @@ class SchedulerService:
             await self.snapshot()
         if at_s >= self._pruned_s + self._config.prune_s:
             self._pruned_s = at_s
-            await self._bus.prune(at_s)
+            # By the clock that records were stored by: the cell's time may be far ahead of it.
+            await self._bus.prune(self._clock.now_s())
 
     def _decide(self, stimulus: Stimulus, messages: list[Message]) -> Decision:
         began_s = self._real_s()
