@@ -17,10 +17,10 @@ from itertools import pairwise
 from typing import Any
 
 #: Ranges kept of a stream. Of more, those with the fewest numbers between them become one. It
-#: bounds what a source can make us keep. An edge agent is at most 100 messages ahead of its oldest
-#: unconfirmed one (`MqttOptions.window`): when one of its bridges is behind, every second one may
-#: be missing, which is 50 pieces.
-PIECES_MAX = 64
+#: bounds what a source can make us keep. An agent publishes 500 messages at once, and those of one
+#: topic may be stored without those of the other: every second one may be missing, which is 250
+#: pieces. An edge agent is at most 100 messages ahead (`MqttOptions.window`).
+PIECES_MAX = 256
 #: Nobody loses so many messages at once: its source left them out, and is not asked for them.
 JUMP_MAX = 1_000_000
 #: Streams remembered of agents, and as many of all others: who submits by hundreds of thousands of
