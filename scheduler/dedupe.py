@@ -136,7 +136,9 @@ class Dedupe:
     def __init__(self) -> None:
         """Begin with nothing taken."""
         self._agents, self._others = _Shelf(), _Shelf()
-        self.gaps = 0  #: Numbers skipped so far, whether or not they came later.
+        #: Numbers skipped so far, whether or not they came later; those that a journal does not
+        #: keep among them, if what was taken is read from one.
+        self.gaps = 0
 
     def _shelf(self, source: str) -> _Shelf:
         return self._agents if source.startswith(_AGENT) else self._others

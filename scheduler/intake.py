@@ -114,7 +114,7 @@ class Intake:
             latest_s: The latest that it may be, if that is not sure; whoever says that it is much
                 later is wrong.
         """
-        batch = Batch()
+        batch, gaps = Batch(), self.dedupe.gaps
         self._overtaken.clear()
         measured: list[tuple[float, NodeMeasured]] = []
         node: Node | None = None
@@ -175,6 +175,7 @@ class Intake:
                 self._note_order(record, envelope)
                 batch.candidates.append((record, envelope))
         self.counts["events"] += len(records)
+        self.counts["gaps"] += self.dedupe.gaps - gaps
         self.spoke = [
             source.removeprefix(AGENT_PREFIX) for source in taken if source.startswith(AGENT_PREFIX)
         ]

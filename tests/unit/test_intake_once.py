@@ -126,3 +126,19 @@ async def test_telemetry_overtakes_no_birth(desk: Desk, crashes: bool) -> None:
     await desk.hears(desk.say(node_born("n0", gpus=2), sequence=1))
     assert service.engine.state.nodes["n0"].gpu_count == 2
     assert service.intake.counts["births_overtaken"] == 0
+
+
+async def test_what_the_journal_does_not_keep_is_no_gap_after_a_crash(desk: Desk) -> None:
+    service = desk.start()
+    await desk.hears(desk.say(node_born("n0")))
+    for _ in range(20):
+        await desk.hears(desk.say(measured()))
+    await desk.hears(desk.say(submitted("j")), desk.say(node_born("n1")))
+    assert service.intake.counts["gaps"] == 0
+    await desk.crash()
+    service = desk.start(name="b")
+    await desk.hears(desk.say(measured()))
+    assert service.intake.counts["gaps"] == 0
+    desk.say(measured())  # lost on its way
+    await desk.hears(desk.say(measured()))
+    assert service.intake.counts["gaps"] == 1
