@@ -26,6 +26,9 @@ JUMP_MAX = 1_000_000
 #: Streams remembered of agents, and as many of all others: who submits by hundreds of thousands of
 #: calls, each a source of its own, shall not push out agents.
 SOURCES_MAX = 100_000
+#: Boots remembered of a source, so that one that starts again and again pushes out no other. Of
+#: more, the one silent longest is forgotten; a new one is believed only in what was said later.
+BOOTS_MAX = 64
 #: Of several boots of a source the highest is believed, unless it has said nothing for so long
 #: before what another says: then it was none of this source, or is no more.
 BELIEVED_S = 300.0
@@ -108,23 +111,37 @@ class _Shelf:
     def __init__(self) -> None:
         # A plain dict is slow to find its first again and again.
         self.streams: OrderedDict[tuple[str, int], _Stream] = OrderedDict()
-        self.boots: dict[str, int] = {}  #: By source, the boot that is believed.
+        self.boots: dict[str, list[int]] = {}  #: By source; the first is believed.
         self.forgotten_s = _NEVER_S  #: When the newest of what is forgotten was said.
 
+    def since_s(self, source: str) -> float:
+        """Give until when what an unknown boot of a source said may have been taken."""
+        known = [self.streams[source, boot].since_s for boot in self.boots.get(source, ())]
+        return max(self.forgotten_s, *known) if known else self.forgotten_s
+
     def add(self, source: str, bootid: int, stream: _Stream) -> None:
-        """Put a stream last; forget the first if there are too many."""
+        """Put a stream last; forget one if there are too many."""
+        boots = self.boots.setdefault(source, [])
+        if len(boots) >= BOOTS_MAX:
+            silent = min(boots, key=lambda boot: self.streams[source, boot].said_s)
+            gone = self.streams.pop((source, silent))
+            boots.remove(silent)
+            stream.since_s = max(stream.since_s, gone.since_s, gone.said_s)
+        boots.append(bootid)
         self.streams[source, bootid] = stream
         if len(self.streams) > SOURCES_MAX:
             (name, boot), gone = self.streams.popitem(last=False)
-            self.forgotten_s = max(self.forgotten_s, gone.said_s)
-            if self.boots.get(name) == boot:
+            self.forgotten_s = max(self.forgotten_s, gone.since_s, gone.said_s)
+            self.boots[name].remove(boot)
+            if not self.boots[name]:
                 del self.boots[name]
 
     def believe(self, source: str, bootid: int, stream: _Stream) -> None:
         """Note which boot of a source speaks."""
-        known = self.boots.get(source)
-        if known is None or bootid > known or self._is_silent(source, known, stream.said_s):
-            self.boots[source] = bootid
+        boots = self.boots[source]
+        if bootid > boots[0] or self._is_silent(source, boots[0], stream.said_s):
+            boots.remove(bootid)
+            boots.insert(0, bootid)
 
     def _is_silent(self, source: str, bootid: int, now_s: float) -> bool:
         return now_s > self.streams[source, bootid].said_s + BELIEVED_S
@@ -156,15 +173,16 @@ class Dedupe:
         shelf = self._shelf(source)
         stream = shelf.streams.get((source, bootid))
         if stream is None:
-            if said_s <= shelf.forgotten_s:
+            since_s = shelf.since_s(source)
+            if said_s <= since_s:
                 return Verdict.FORGOTTEN
-            stream = _Stream(shelf.forgotten_s, resumed=shelf.forgotten_s > _NEVER_S)
+            stream = _Stream(since_s, resumed=since_s > _NEVER_S)
             shelf.add(source, bootid, stream)
         else:
             shelf.streams.move_to_end((source, bootid))
         if said_s > stream.said_s:
             stream.said_s = said_s
-        if shelf.boots.get(source) != bootid:
+        if shelf.boots[source][0] != bootid:
             shelf.believe(source, bootid, stream)
         if said_s <= stream.since_s:
             return Verdict.FORGOTTEN
@@ -184,11 +202,12 @@ class Dedupe:
 
     def forgotten_s(self, source: str) -> float:
         """Give until when what such a source said is not remembered, if it is not known itself."""
-        return self._shelf(source).forgotten_s
+        return self._shelf(source).since_s(source)
 
     def boot(self, source: str) -> int | None:
         """Give the boot of the source that is believed; None: none was heard."""
-        return self._shelf(source).boots.get(source)
+        boots = self._shelf(source).boots.get(source)
+        return None if boots is None else boots[0]
 
     def missing(self, source: str) -> int:
         """Count the numbers of the boot that is believed that have not come and are not excused."""

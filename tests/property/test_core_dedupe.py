@@ -160,6 +160,25 @@ def test_who_submits_pushes_out_no_agent(few: int) -> None:
     assert dedupe.take(A, 1, 1, 1.0) is Verdict.FRESH
 
 
+@pytest.mark.parametrize("stops", [False, True])
+def test_an_agent_that_starts_again_and_again_pushes_out_no_other(few: int, stops: bool) -> None:
+    """A process that fails at its start and is started again, for days."""
+    dedupe, loops = Dedupe(), "/agents/loops"
+    dedupe.take(A, 1, 0, 1.0)
+    for boot in range(10 * few):
+        assert dedupe.take(loops, boot, 0, 2.0 + boot) is Verdict.FRESH
+        assert dedupe.boot(loops) == boot
+    if stops:
+        before, dedupe = dedupe, Dedupe()
+        dedupe.load(before.to_dict())
+        assert dedupe.to_dict() == before.to_dict()
+    for boot in range(10 * few):
+        verdict = dedupe.take(loops, boot, 0, 2.0 + boot)
+        assert verdict in (Verdict.DUPLICATE, Verdict.FORGOTTEN), "nothing is taken twice"
+    assert dedupe.take(A, 1, 0, 1.0) is Verdict.DUPLICATE
+    assert dedupe.take(A, 1, 1, 1.0) is Verdict.FRESH, "what it said before is taken"
+
+
 def test_what_was_forgotten_survives_a_snapshot(few: int) -> None:
     dedupe, again = Dedupe(), Dedupe()
     for number in range(few + 10):
