@@ -54,6 +54,10 @@ class _Stream:
     taken: list[list[int]] = field(default_factory=list)  #: [first, last], ascending.
     excused: int = 0  #: Of those missing, how many nobody shall be asked for.
     resumed: bool = False  #: What is skipped next may have been taken and not recorded.
+    #: What has not come below this number is missing. Of an agent it is the highest that came as
+    #: telemetry: events are read before it, whatever was said between them.
+    floor: int = -1
+    counted: int = -1  #: Up to here it was counted what is missing.
 
     @property
     def top(self) -> int:
@@ -70,6 +74,13 @@ class _Stream:
 
     def count(self) -> int:
         return sum(count for _, count in self.gaps())
+
+    def lacks(self, above: int = -1) -> int:
+        """Count what is missing between a number and the floor."""
+        found = 0
+        for first, count in self.gaps():
+            found += max(0, min(first + count, self.floor) - max(first, above + 1))
+        return found
 
     def take(self, number: int) -> Verdict:
         taken = self.taken
@@ -160,7 +171,9 @@ class Dedupe:
     def _shelf(self, source: str) -> _Shelf:
         return self._agents if source.startswith(_AGENT) else self._others
 
-    def take(self, source: str, bootid: int, sequence: int, said_s: float) -> Verdict:
+    def take(
+        self, source: str, bootid: int, sequence: int, said_s: float, *, telemetry: bool = False
+    ) -> Verdict:
         """Judge a message and, if it is new, mark it taken.
 
         Args:
@@ -169,6 +182,7 @@ class Dedupe:
             sequence: The number of the message in this boot.
             said_s: When it was said, by the source's clock, but not after it was heard, in seconds
                 since the Unix epoch.
+            telemetry: Whether it came by the topic that is read after the others.
         """
         shelf = self._shelf(source)
         stream = shelf.streams.get((source, bootid))
@@ -188,17 +202,24 @@ class Dedupe:
             return Verdict.FORGOTTEN
         if not stream.resumed and stream.taken and stream.taken[-1][1] == sequence - 1:
             stream.taken[-1][1] = sequence  # as most are
-            return Verdict.FRESH
-        skipped = sequence - stream.top - 1
-        verdict = stream.take(sequence)
-        if verdict is Verdict.FRESH:
-            if stream.resumed:
+            verdict = Verdict.FRESH
+        else:
+            verdict = stream.take(sequence)
+            if verdict is Verdict.LATE:
+                stream.excused = min(stream.excused, stream.count())
+            elif verdict is Verdict.FRESH and stream.resumed:
                 stream.excused, stream.resumed = stream.count(), False
-            elif 0 < skipped <= JUMP_MAX:
-                self.gaps += skipped
-        elif verdict is Verdict.LATE:
-            stream.excused = min(stream.excused, stream.count())
+                stream.counted = sequence
+        if telemetry or shelf is self._others:
+            self._raise(stream, sequence)
         return verdict
+
+    def _raise(self, stream: _Stream, sequence: int) -> None:
+        """Take what has not come below a number for missing, and count it."""
+        stream.floor = max(stream.floor, sequence)
+        if stream.floor > stream.counted:
+            self.gaps += stream.lacks(stream.counted)
+            stream.counted = stream.floor
 
     def forgotten_s(self, source: str) -> float:
         """Give until when what such a source said is not remembered, if it is not known itself."""
@@ -213,13 +234,14 @@ class Dedupe:
         """Count the numbers of the boot that is believed that have not come and are not excused."""
         boot, streams = self.boot(source), self._shelf(source).streams
         stream = None if boot is None else streams.get((source, boot))
-        return 0 if stream is None else max(0, stream.count() - stream.excused)
+        return 0 if stream is None else max(0, stream.lacks() - stream.excused)
 
     def excuse(self) -> None:
         """Ask nobody for what is missing now: the journal does not keep all that was taken."""
         for shelf in (self._agents, self._others):
             for stream in shelf.streams.values():
                 stream.excused, stream.resumed = stream.count(), True
+                stream.counted = stream.top
 
     def forgive(self, source: str, bootid: int, sequence: int) -> None:
         """Ask nobody for what is missing before a message that said again all that matters."""

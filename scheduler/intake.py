@@ -31,7 +31,7 @@ from schemas.events import (
     NodeBorn,
     NodeMeasured,
 )
-from schemas.topics import EVENTS, REQUESTS
+from schemas.topics import EVENTS, REQUESTS, TELEMETRY
 
 #: Telemetry is folded by so many: what is let go of soon never burdens the garbage collector,
 #: which doubled the cost of a batch of 2,000.
@@ -153,7 +153,13 @@ class Intake:
                     why = f"{data.node} is {node.agent}'s"
                     batch.dead += self.bury(record, source, now_s, "data.node", why)
                     continue
-            verdict = self.dedupe.take(source, envelope.bootid, sequence, min(said_s, now_s))
+            verdict = self.dedupe.take(
+                source,
+                envelope.bootid,
+                sequence,
+                min(said_s, now_s),
+                telemetry=record.topic == TELEMETRY.name,
+            )
             if verdict is not Verdict.FRESH:
                 self.counts[verdict] += 1
                 if verdict is Verdict.DUPLICATE:
