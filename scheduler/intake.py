@@ -224,6 +224,11 @@ class Intake:
         self.dedupe = dedupe
         self._newest.clear()
 
+    @property
+    def newest(self) -> dict[str, tuple[int, int]]:
+        """Boot and number of the newest event of each agent: only agents say who was born."""
+        return {one: at for one, at in self._newest.items() if one.startswith(AGENT_PREFIX)}
+
     def heard_before(self, newest: Mapping[str, tuple[int, int]]) -> None:
         """Go on from what leaders before heard last of each source: boot and number of an event."""
         self._newest = dict(newest)

@@ -375,4 +375,4 @@ class SchedulerService:
     async def snapshot(self) -> None:
         """Write the state down, so that a restart need not fold the whole journal."""
         sources = self.intake.dedupe.to_dict()
-        await self._snapshots.write(self.engine.state, self._digest, sources)
+        await self._snapshots.write(self.engine.state, self._digest, sources, self.intake.newest)

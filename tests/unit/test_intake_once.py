@@ -93,8 +93,8 @@ async def test_lost_offsets_run_no_job_again(
     assert len(letters) == counts["forgotten"] == (0 if few == 100 else 21)
 
 
-@pytest.mark.parametrize("crashes", [False, True])
-async def test_a_birth_that_comes_late_ends_no_gang(desk: Desk, crashes: bool) -> None:
+@pytest.mark.parametrize("ends", ["", "crashes", "stops"])
+async def test_a_birth_that_comes_late_ends_no_gang(desk: Desk, ends: str) -> None:
     service = desk.start()
     await desk.hears(desk.say(node_born("n0"), sequence=0))
     late = desk.say(node_born("n0"), sequence=1)  # it stays in a bridge that hangs
@@ -104,7 +104,10 @@ async def test_a_birth_that_comes_late_ends_no_gang(desk: Desk, crashes: bool) -
     up = WorkerStarted(job="j0", epoch=job.epoch, node="n0", gpus=[0, 1, 2, 3], step=0)
     done = CommandAcknowledged(command=start.id, outcome="done")
     await desk.hears(desk.say(done, sequence=2), desk.say(up, sequence=3))
-    if crashes:  # the next one does not remember what it has heard of the agent
+    if ends:  # the next one does not remember what it has heard of the agent
+        if ends == "stops":
+            service.stop()
+            await desk.wait(1.0)
         await desk.crash()
         service = desk.start(name="b")
         await desk.wait(1.0)
