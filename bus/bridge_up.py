@@ -92,18 +92,10 @@ class Up:
         """Take a message in; after `stop`, leave it to the broker."""
         if self._stop.come:
             return
-        if self.unacked >= self._limits.in_flight_max:
-            # Each connection is held back before that: the oldest are of a lost one, came or will
-            # come again, and cannot be answered any more.
-            lane = max(self._lanes.values(), key=lambda lane: len(lane.waiting))
-            if lane.waiting:
-                self._order.remove(lane.waiting.popleft())
-            else:  # all are stored, but for some before them that are just being
-                stored = (pending for pending in self._order if pending.done)
-                self._order.remove(next(stored, self._order[0]))
-            self._counters.overflowed += 1
         pending = self._judge(incoming)
-        self._order.append(pending)
+        if incoming.awaits_answer:
+            self._make_room()
+            self._order.append(pending)
         if pending.message is None:
             pending.done = True
             if self._wire is not None:
@@ -116,6 +108,20 @@ class Up:
         lane.hear(pending)
         if self._wire is not None and len(lane.waiting) >= self._ahead:
             self._wire.hold(True)
+
+    def _make_room(self) -> None:
+        # Each connection is held back before that: the oldest are of a lost one, came or will
+        # come again, and cannot be answered any more.
+        while self.unacked >= self._limits.in_flight_max:
+            lane = max(self._lanes.values(), key=lambda lane: len(lane.waiting))
+            if lane.waiting:
+                gone = lane.waiting.popleft()
+            else:  # all are stored, but for some before them that are just being
+                stored = (pending for pending in self._order if pending.done)
+                gone = next(stored, self._order[0])
+            if gone.incoming.awaits_answer:
+                self._order.remove(gone)
+            self._counters.overflowed += 1
 
     async def run(self, wire: Wire) -> None:
         """Store and answer what comes, until `stop`; then what came before it."""

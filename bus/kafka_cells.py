@@ -73,7 +73,7 @@ class KafkaCells:
         self._pause_s = pause_s
         self._given: tuple[str, ...] = ()
         self._since_s: dict[int, float] = {}
-        self._unable: set[str] = set()  # cells that it cannot serve
+        self._unable: set[int] = set()  # partitions of cells that it cannot serve
         self._news = False  # that the group must hear
         self._served: dict[str, _Served] = {}
         self._changed = asyncio.Event()
@@ -167,21 +167,27 @@ class KafkaCells:
             await stop(consumer)
 
     def _held(self) -> Mapping[int, float]:
-        unable = {self._options.cells.index(cell): UNABLE_S for cell in self._unable}
-        return {**self._since_s, **unable}
+        return {**self._since_s, **dict.fromkeys(self._unable, UNABLE_S)}
 
     def _tell(self, cell: str, *, able: bool) -> None:
         """Let the group know whether a cell can be served here, if that is news."""
+        partition = self._options.cells.index(cell)
         if able:
-            self._unable.discard(cell)
-        elif cell not in self._unable:
-            self._unable.add(cell)
+            self._unable.discard(partition)
+        elif partition not in self._unable:
+            self._unable.add(partition)
             self._news = True
 
     def _take(self, partitions: tuple[int, ...]) -> None:
-        now_s = self._clock.now_s()
-        self._since_s = {one: self._since_s.get(one, now_s) for one in partitions}
-        self._given = tuple(self._options.cells[one] for one in partitions)
+        now_s, count = self._clock.now_s(), len(self._options.cells)
+        known = tuple(one for one in partitions if one < count)
+        if foreign := set(partitions).difference(known):
+            # The group's leader was told of a cell that was added; it is for those who were, too.
+            self.trouble = f"the group has more cells, and kafka.cells names {count} here"
+            self._news = self._news or not foreign <= self._unable
+            self._unable |= foreign
+        self._since_s = {one: self._since_s.get(one, now_s) for one in known}
+        self._given = tuple(self._options.cells[one] for one in known)
         self._changed.set()
 
 

@@ -22,6 +22,7 @@ from aiokafka.helpers import create_ssl_context
 
 from bus.clock import Clock
 from bus.contract import BusError, Fenced, Message, Record
+from bus.kafka_batches import read_on
 from bus.options import KafkaOptions, Tls
 from schemas.topics import ALL_TOPICS
 
@@ -113,6 +114,7 @@ async def open_consumer(options: KafkaOptions, group: str | None) -> AIOKafkaCon
     Raises:
         BusError: the broker does not answer.
     """
+    read_on()
     consumer = AIOKafkaConsumer(
         group_id=group,
         enable_auto_commit=False,

@@ -14,6 +14,21 @@ TOMBSTONE_S = 24 * 3600.0
 Positions = Mapping[tuple[str, str], int]
 
 
+def expired(times_s: Iterable[float], before_s: float, now_s: float) -> tuple[int, bool]:
+    """Count the records, given by when they were stored, that retention removes from the front.
+
+    Give also whether one that is not too old was met. What was stored by a clock that was ahead
+    is as old as what comes after it: else it would keep all that until its own time has come.
+    """
+    count = 0
+    for seen, time_s in enumerate(times_s, 1):
+        if time_s < before_s:
+            count = seen
+        elif time_s <= now_s:
+            return count, True
+    return count, False
+
+
 class Log(Protocol):
     """What a backend must offer for the consumers and producers below to work on it."""
 

@@ -21,6 +21,7 @@ from bus.log import (
     LogProducer,
     Positions,
     check_message,
+    expired,
 )
 from schemas.topics import ALL_TOPICS
 
@@ -269,11 +270,8 @@ class MemoryBus:
                 continue
             kept = stored.records
             if topic.retention_s is not None:
-                first = next(
-                    (i for i, r in enumerate(kept) if r.time_s >= now_s - topic.retention_s),
-                    len(kept),
-                )
-                kept = kept[first:]
+                old, _ = expired((r.time_s for r in kept), now_s - topic.retention_s, now_s)
+                kept = kept[old:]
             if topic.compacted:
                 newest = {record.key: record.offset for record in kept}
                 kept = [

@@ -58,6 +58,7 @@ class SqliteBus:
         self._results: dict[Work, asyncio.Future[int]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._deaf = False  # the last look for other processes' records failed
         self._stopped = asyncio.Event()
         self._writer: Writer | None = None
         if writing is not None:
@@ -205,6 +206,8 @@ class SqliteBus:
         self, topic: str, start: int, keys: Sequence[str] | None, limit: int
     ) -> tuple[list[Record], int]:
         """Give records from `start` on; see `bus.log.Log`."""
+        if self._deaf:
+            self._refresh()  # who reads meets the error if it lasts
         row = self._topics.get(topic)
         if row is None or start >= row.next:
             return [], start
@@ -313,17 +316,19 @@ class SqliteBus:
         self._doorbell.ring(topic.name, keys)
 
     async def _watch(self) -> None:
-        """Notice what other processes append."""
+        """Notice what other processes append, again once a failure to look is over."""
         seen = None
-        try:
-            while True:
+        while True:
+            try:
                 version = self._query("PRAGMA data_version")
                 if version != seen:
-                    seen = version
                     self._refresh()
-                await asyncio.sleep(WATCH_S)
-        except BusError:
-            self._doorbell.ring_all()  # those who wait read for themselves, and meet the error
+                    seen = version
+                self._deaf = False
+            except BusError:
+                self._deaf = True
+                self._doorbell.ring_all()  # those who wait read for themselves
+            await asyncio.sleep(WATCH_S)
 
     # --- the end ------------------------------------------------------------------------------
 

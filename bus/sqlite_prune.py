@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Iterator
 
-from bus.log import TOMBSTONE_S
+from bus.log import TOMBSTONE_S, expired
 from schemas.topics import Topic
 
 #: Records looked at in one transaction, so that publishers never wait long.
@@ -16,26 +16,27 @@ Step = Callable[[sqlite3.Connection], int]
 class _Expire:
     """Remove records from the front while they are too old."""
 
-    def __init__(self, topic_id: int, before_s: float) -> None:
+    def __init__(self, topic_id: int, before_s: float, now_s: float) -> None:
         self._topic_id = topic_id
-        self._before_s = before_s
+        self._before_s, self._now_s = before_s, now_s
+        self._start = 0
         self.done = False
 
     def __call__(self, connection: sqlite3.Connection) -> int:
         rows = connection.execute(
-            "SELECT offset, time_s FROM records WHERE topic = ? ORDER BY offset LIMIT ?",
-            (self._topic_id, STEP),
+            "SELECT offset, time_s FROM records WHERE topic = ? AND offset >= ?"
+            " ORDER BY offset LIMIT ?",
+            (self._topic_id, self._start, STEP),
         ).fetchall()
-        old = 0
-        while old < len(rows) and rows[old][1] < self._before_s:
-            old += 1
-        self.done = old < STEP
-        if old:
-            connection.execute(
-                "DELETE FROM records WHERE topic = ? AND offset <= ?",
-                (self._topic_id, rows[old - 1][0]),
-            )
-        return old
+        old, met = expired((time_s for _, time_s in rows), self._before_s, self._now_s)
+        self.done = met or len(rows) < STEP
+        self._start = rows[-1][0] + 1 if rows else 0
+        if not old:
+            return 0
+        return connection.execute(
+            "DELETE FROM records WHERE topic = ? AND offset <= ?",
+            (self._topic_id, rows[old - 1][0]),
+        ).rowcount
 
 
 class _Compact:
@@ -67,7 +68,7 @@ def steps(topic_id: int, topic: Topic, now_s: float) -> Iterator[Step]:
     """Give the steps for a topic, each to be done before the next one is asked for."""
     work: list[_Expire | _Compact] = []
     if topic.retention_s is not None:
-        work.append(_Expire(topic_id, now_s - topic.retention_s))
+        work.append(_Expire(topic_id, now_s - topic.retention_s, now_s))
     if topic.compacted:
         work.append(_Compact(topic_id, now_s - TOMBSTONE_S))
     for step in work:

@@ -36,8 +36,13 @@ class Incoming:
     value: bytes
     retain: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
-    #: Which packet of which connection it was, for the client alone.
+    #: Which packet of which connection it was, for the client alone, and its quality.
     token: tuple[int, int, int] = (0, 0, 0)
+
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether the broker waits for `ack`; of quality 0 it sends on whatever is unanswered."""
+        return self.token[2] > 0
 
 
 class Wire(Protocol):

@@ -7,7 +7,8 @@ from bus.clock import Clock
 from bus.contract import BusError, Closed, Link, Unfit
 from runtime.spool import Spool, SpooledMessage
 
-#: Messages published together.
+#: Messages published together. A scheduler remembers half as many pieces as missing
+#: (`scheduler.dedupe.PIECES_MAX`): of more, late ones would look like copies.
 _BATCH = 500
 #: One failure may be that of a broker that is started anew.
 _IN_A_ROW = 3

@@ -17,15 +17,18 @@ from itertools import pairwise
 from typing import Any
 
 #: Ranges kept of a stream. Of more, those with the fewest numbers between them become one. It
-#: bounds what a source can make us keep. An edge agent is at most 100 messages ahead of its oldest
-#: unconfirmed one (`MqttOptions.window`): when one of its bridges is behind, every second one may
-#: be missing, which is 50 pieces.
-PIECES_MAX = 64
+#: bounds what a source can make us keep. An agent publishes 500 messages at once, and those of one
+#: topic may be stored without those of the other: every second one may be missing, which is 250
+#: pieces. An edge agent is at most 100 messages ahead (`MqttOptions.window`).
+PIECES_MAX = 256
 #: Nobody loses so many messages at once: its source left them out, and is not asked for them.
 JUMP_MAX = 1_000_000
 #: Streams remembered of agents, and as many of all others: who submits by hundreds of thousands of
 #: calls, each a source of its own, shall not push out agents.
 SOURCES_MAX = 100_000
+#: Boots remembered of a source, so that one that starts again and again pushes out no other. Of
+#: more, the one silent longest is forgotten; a new one is believed only in what was said later.
+BOOTS_MAX = 64
 #: Of several boots of a source the highest is believed, unless it has said nothing for so long
 #: before what another says: then it was none of this source, or is no more.
 BELIEVED_S = 300.0
@@ -51,6 +54,10 @@ class _Stream:
     taken: list[list[int]] = field(default_factory=list)  #: [first, last], ascending.
     excused: int = 0  #: Of those missing, how many nobody shall be asked for.
     resumed: bool = False  #: What is skipped next may have been taken and not recorded.
+    #: What has not come below this number is missing. Of an agent it is the highest that came as
+    #: telemetry: events are read before it, whatever was said between them.
+    floor: int = -1
+    counted: int = -1  #: Up to here it was counted what is missing.
 
     @property
     def top(self) -> int:
@@ -67,6 +74,13 @@ class _Stream:
 
     def count(self) -> int:
         return sum(count for _, count in self.gaps())
+
+    def lacks(self, above: int = -1) -> int:
+        """Count what is missing between a number and the floor."""
+        found = 0
+        for first, count in self.gaps():
+            found += max(0, min(first + count, self.floor) - max(first, above + 1))
+        return found
 
     def take(self, number: int) -> Verdict:
         taken = self.taken
@@ -108,23 +122,37 @@ class _Shelf:
     def __init__(self) -> None:
         # A plain dict is slow to find its first again and again.
         self.streams: OrderedDict[tuple[str, int], _Stream] = OrderedDict()
-        self.boots: dict[str, int] = {}  #: By source, the boot that is believed.
+        self.boots: dict[str, list[int]] = {}  #: By source; the first is believed.
         self.forgotten_s = _NEVER_S  #: When the newest of what is forgotten was said.
 
+    def since_s(self, source: str) -> float:
+        """Give until when what an unknown boot of a source said may have been taken."""
+        known = [self.streams[source, boot].since_s for boot in self.boots.get(source, ())]
+        return max(self.forgotten_s, *known) if known else self.forgotten_s
+
     def add(self, source: str, bootid: int, stream: _Stream) -> None:
-        """Put a stream last; forget the first if there are too many."""
+        """Put a stream last; forget one if there are too many."""
+        boots = self.boots.setdefault(source, [])
+        if len(boots) >= BOOTS_MAX:
+            silent = min(boots, key=lambda boot: self.streams[source, boot].said_s)
+            gone = self.streams.pop((source, silent))
+            boots.remove(silent)
+            stream.since_s = max(stream.since_s, gone.since_s, gone.said_s)
+        boots.append(bootid)
         self.streams[source, bootid] = stream
         if len(self.streams) > SOURCES_MAX:
             (name, boot), gone = self.streams.popitem(last=False)
-            self.forgotten_s = max(self.forgotten_s, gone.said_s)
-            if self.boots.get(name) == boot:
+            self.forgotten_s = max(self.forgotten_s, gone.since_s, gone.said_s)
+            self.boots[name].remove(boot)
+            if not self.boots[name]:
                 del self.boots[name]
 
     def believe(self, source: str, bootid: int, stream: _Stream) -> None:
         """Note which boot of a source speaks."""
-        known = self.boots.get(source)
-        if known is None or bootid > known or self._is_silent(source, known, stream.said_s):
-            self.boots[source] = bootid
+        boots = self.boots[source]
+        if bootid > boots[0] or self._is_silent(source, boots[0], stream.said_s):
+            boots.remove(bootid)
+            boots.insert(0, bootid)
 
     def _is_silent(self, source: str, bootid: int, now_s: float) -> bool:
         return now_s > self.streams[source, bootid].said_s + BELIEVED_S
@@ -136,12 +164,16 @@ class Dedupe:
     def __init__(self) -> None:
         """Begin with nothing taken."""
         self._agents, self._others = _Shelf(), _Shelf()
-        self.gaps = 0  #: Numbers skipped so far, whether or not they came later.
+        #: Numbers skipped so far, whether or not they came later; those that a journal does not
+        #: keep among them, if what was taken is read from one.
+        self.gaps = 0
 
     def _shelf(self, source: str) -> _Shelf:
         return self._agents if source.startswith(_AGENT) else self._others
 
-    def take(self, source: str, bootid: int, sequence: int, said_s: float) -> Verdict:
+    def take(
+        self, source: str, bootid: int, sequence: int, said_s: float, *, telemetry: bool = False
+    ) -> Verdict:
         """Judge a message and, if it is new, mark it taken.
 
         Args:
@@ -150,55 +182,66 @@ class Dedupe:
             sequence: The number of the message in this boot.
             said_s: When it was said, by the source's clock, but not after it was heard, in seconds
                 since the Unix epoch.
+            telemetry: Whether it came by the topic that is read after the others.
         """
         shelf = self._shelf(source)
         stream = shelf.streams.get((source, bootid))
         if stream is None:
-            if said_s <= shelf.forgotten_s:
+            since_s = shelf.since_s(source)
+            if said_s <= since_s:
                 return Verdict.FORGOTTEN
-            stream = _Stream(shelf.forgotten_s, resumed=shelf.forgotten_s > _NEVER_S)
+            stream = _Stream(since_s, resumed=since_s > _NEVER_S)
             shelf.add(source, bootid, stream)
         else:
             shelf.streams.move_to_end((source, bootid))
         if said_s > stream.said_s:
             stream.said_s = said_s
-        if shelf.boots.get(source) != bootid:
+        if shelf.boots[source][0] != bootid:
             shelf.believe(source, bootid, stream)
         if said_s <= stream.since_s:
             return Verdict.FORGOTTEN
         if not stream.resumed and stream.taken and stream.taken[-1][1] == sequence - 1:
             stream.taken[-1][1] = sequence  # as most are
-            return Verdict.FRESH
-        skipped = sequence - stream.top - 1
-        verdict = stream.take(sequence)
-        if verdict is Verdict.FRESH:
-            if stream.resumed:
+            verdict = Verdict.FRESH
+        else:
+            verdict = stream.take(sequence)
+            if verdict is Verdict.LATE:
+                stream.excused = min(stream.excused, stream.count())
+            elif verdict is Verdict.FRESH and stream.resumed:
                 stream.excused, stream.resumed = stream.count(), False
-            elif 0 < skipped <= JUMP_MAX:
-                self.gaps += skipped
-        elif verdict is Verdict.LATE:
-            stream.excused = min(stream.excused, stream.count())
+                stream.counted = sequence
+        if telemetry or shelf is self._others:
+            self._raise(stream, sequence)
         return verdict
+
+    def _raise(self, stream: _Stream, sequence: int) -> None:
+        """Take what has not come below a number for missing, and count it."""
+        stream.floor = max(stream.floor, sequence)
+        if stream.floor > stream.counted:
+            self.gaps += stream.lacks(stream.counted)
+            stream.counted = stream.floor
 
     def forgotten_s(self, source: str) -> float:
         """Give until when what such a source said is not remembered, if it is not known itself."""
-        return self._shelf(source).forgotten_s
+        return self._shelf(source).since_s(source)
 
     def boot(self, source: str) -> int | None:
         """Give the boot of the source that is believed; None: none was heard."""
-        return self._shelf(source).boots.get(source)
+        boots = self._shelf(source).boots.get(source)
+        return None if boots is None else boots[0]
 
     def missing(self, source: str) -> int:
         """Count the numbers of the boot that is believed that have not come and are not excused."""
         boot, streams = self.boot(source), self._shelf(source).streams
         stream = None if boot is None else streams.get((source, boot))
-        return 0 if stream is None else max(0, stream.count() - stream.excused)
+        return 0 if stream is None else max(0, stream.lacks() - stream.excused)
 
     def excuse(self) -> None:
         """Ask nobody for what is missing now: the journal does not keep all that was taken."""
         for shelf in (self._agents, self._others):
             for stream in shelf.streams.values():
                 stream.excused, stream.resumed = stream.count(), True
+                stream.counted = stream.top
 
     def forgive(self, source: str, bootid: int, sequence: int) -> None:
         """Ask nobody for what is missing before a message that said again all that matters."""

@@ -32,7 +32,7 @@ from schemas.events import (
     NodeBorn,
     NodeMeasured,
 )
-from schemas.topics import EVENTS, REQUESTS
+from schemas.topics import EVENTS, REQUESTS, TELEMETRY
 
 #: Telemetry is folded by so many: what is let go of soon never burdens the garbage collector,
 #: which doubled the cost of a batch of 2,000.
@@ -115,7 +115,7 @@ class Intake:
             latest_s: The latest that it may be, if that is not sure; whoever says that it is much
                 later is wrong.
         """
-        batch = Batch()
+        batch, gaps = Batch(), self.dedupe.gaps
         self._overtaken.clear()
         measured: list[tuple[float, NodeMeasured]] = []
         node: Node | None = None
@@ -154,7 +154,13 @@ class Intake:
                     why = f"{data.node} is {node.agent}'s"
                     batch.dead += self.bury(record, source, now_s, "data.node", why)
                     continue
-            verdict = self.dedupe.take(source, envelope.bootid, sequence, min(said_s, now_s))
+            verdict = self.dedupe.take(
+                source,
+                envelope.bootid,
+                sequence,
+                min(said_s, now_s),
+                telemetry=record.topic == TELEMETRY.name,
+            )
             if verdict is not Verdict.FRESH:
                 self.counts[verdict] += 1
                 if verdict is Verdict.DUPLICATE:
@@ -176,6 +182,7 @@ class Intake:
                 self._note_order(record, envelope)
                 batch.candidates.append((record, envelope))
         self.counts["events"] += len(records)
+        self.counts["gaps"] += self.dedupe.gaps - gaps
         self.spoke = [
             source.removeprefix(AGENT_PREFIX) for source in taken if source.startswith(AGENT_PREFIX)
         ]
@@ -217,6 +224,11 @@ class Intake:
         """Forget what a tick that did not count has taken."""
         self.dedupe = dedupe
         self._newest.clear()
+
+    @property
+    def newest(self) -> dict[str, tuple[int, int]]:
+        """Boot and number of the newest event of each agent: only agents say who was born."""
+        return {one: at for one, at in self._newest.items() if one.startswith(AGENT_PREFIX)}
 
     def heard_before(self, newest: Mapping[str, tuple[int, int]]) -> None:
         """Go on from what leaders before heard last of each source: boot and number of an event."""

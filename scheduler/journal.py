@@ -215,7 +215,7 @@ class Recovered:
     state: ClusterState
     digest: str = NO_DIGEST  #: Of the last entry folded in.
     dedupe: Dedupe = field(default_factory=Dedupe)
-    #: By source, the highest boot and number of an event that entries after the snapshot are about.
+    #: By source, the highest boot and number of an event that was heard, or that entries are about.
     newest: dict[str, tuple[int, int]] = field(default_factory=dict)
     entries: int = 0  #: Entries read, after the snapshot.
     bytes: int = 0  #: What they take.
@@ -285,6 +285,7 @@ async def _go_on_from_snapshot(bus: Bus, found: Recovered) -> int:
             await asyncio.sleep(0)
             found.state = found.state if state is None else state
         found.dedupe.load(taken.sources)
+        found.newest = {name: (boot, number) for name, (boot, number) in taken.newest.items()}
     except (TypeError, KeyError, ValueError) as error:
         raise Unreadable(f"snapshot {taken.number}: {error}") from error
     found.digest, found.turn = taken.digest, taken.turn

@@ -296,7 +296,8 @@ class SchedulerService:
             await self.snapshot()
         if at_s >= self._pruned_s + self._config.prune_s:
             self._pruned_s = at_s
-            await self._bus.prune(at_s)
+            # By the clock that records were stored by: the cell's time may be far ahead of it.
+            await self._bus.prune(self._clock.now_s())
 
     def _decide(self, stimulus: Stimulus, messages: list[Message]) -> Decision:
         began_s = self._real_s()
@@ -374,4 +375,4 @@ class SchedulerService:
     async def snapshot(self) -> None:
         """Write the state down, so that a restart need not fold the whole journal."""
         sources = self.intake.dedupe.to_dict()
-        await self._snapshots.write(self.engine.state, self._digest, sources)
+        await self._snapshots.write(self.engine.state, self._digest, sources, self.intake.newest)

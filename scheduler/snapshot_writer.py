@@ -1,7 +1,7 @@
 """When a scheduler writes a snapshot, and how it gets into the log."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bus.contract import Bus, Message, Producer
@@ -42,13 +42,20 @@ class SnapshotWriter:
         after = max(config.snapshot_entries, records // 2)
         return self._entries >= after or self._bytes >= config.snapshot_bytes
 
-    async def write(self, state: ClusterState, digest: str, sources: dict[str, Any]) -> None:
+    async def write(
+        self,
+        state: ClusterState,
+        digest: str,
+        sources: dict[str, Any],
+        newest: Mapping[str, tuple[int, int]],
+    ) -> None:
         """Write the state down; it must stay as it is meanwhile.
 
         Args:
             state: The state.
             digest: Of the last entry that made it.
             sources: What was taken last from each, as `Dedupe.to_dict` has it.
+            newest: By agent, boot and number of the newest of its events.
         """
         self._entries = self._bytes = 0
         self._turn += 1
@@ -57,6 +64,7 @@ class SnapshotWriter:
             state,
             digest,
             sources,
+            newest=newest,
             journal_offset=journal,
             pieces_offset=pieces,
             turn=self._turn,

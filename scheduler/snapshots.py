@@ -8,7 +8,7 @@ written, compaction leaves the one before whole.
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -46,6 +46,7 @@ class Writing:
         digest: str,
         sources: dict[str, Any],
         *,
+        newest: Mapping[str, tuple[int, int]] | None = None,
         journal_offset: int = 0,
         pieces_offset: int = 0,
         turn: int = 0,
@@ -56,11 +57,13 @@ class Writing:
             state: The state.
             digest: Of the last entry that made it.
             sources: What was taken last from each, as `Dedupe.to_dict` has it.
+            newest: By agent, boot and number of the newest of its events.
             journal_offset: No later entry is before it.
             pieces_offset: No piece of it will be before it.
             turn: Of the two sets of keys, which it is on; not that of the snapshot before.
         """
         self._state, self._digest, self._sources = state, digest, sources
+        self._newest = {name: list(place) for name, place in (newest or {}).items()}
         self._offsets, self._turn = (journal_offset, pieces_offset), turn % 2
         self._hash = hashlib.sha256()
         self._plain: dict[str, Any] = {}  # the state without its tables
@@ -94,6 +97,7 @@ class Writing:
             state_hash=self._hash.hexdigest(),
             state={**self._plain, **rest},
             sources=found.get("sources", {}),
+            newest=self._newest,
             journal_offset=journal_offset,
             pieces=index,
             pieces_offset=pieces_offset,

@@ -4,6 +4,7 @@ The contract between a program and the agent that runs it (signals, files, envir
 `docs/jobs.md`.
 """
 
+import json
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -13,6 +14,8 @@ from schemas.values import Name, Strict
 #: The most bytes that command and environment may take together: they travel in every start
 #: command, which has to stay below the largest message (`schemas.values.MAX_MESSAGE_BYTES`).
 MAX_PROGRAM_BYTES = 64 * 1024
+#: And all of a program, as it travels: some characters take six bytes there.
+MAX_CARRIED_BYTES = 144 * 1024
 
 #: No NUL: the kernel ends strings there.
 _Text = Annotated[str, Field(max_length=32_768, pattern=r"^[^\x00]*$")]
@@ -96,6 +99,12 @@ class Program(Strict):
         if said > MAX_PROGRAM_BYTES:
             raise ValueError(
                 f"argv: takes {said} bytes with env, at most {MAX_PROGRAM_BYTES} are carried"
+            )
+        carried = len(json.dumps(self.__dict__, ensure_ascii=False).encode())
+        if carried > MAX_CARRIED_BYTES:
+            raise ValueError(
+                f"argv: the whole program takes {carried} bytes as it is written for agents, with "
+                f"each character that needs an escape; at most {MAX_CARRIED_BYTES} are carried"
             )
         return self
 

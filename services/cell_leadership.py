@@ -160,7 +160,6 @@ class CellLeadership:
         counts, service = self._before.copy(), self.service
         if service is not None and hasattr(service, "intake"):
             counts.update(service.intake.counts)
-            counts["gaps"] += service.intake.dedupe.gaps
             counts["invariant_violations"] += service.invariant_violations
             counts["learning_failures"] += service.learning.failures
         return counts

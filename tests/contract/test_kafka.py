@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.cluster import ClusterMetadata
+from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 from aiokafka.structs import TopicPartition
 
 from bus.clock import Clock, PacedClock, SystemClock
@@ -303,3 +305,46 @@ async def test_absent_broker_is_named() -> None:
         with pytest.raises(BusError, match=r"could not reach Kafka at 127\.0\.0\.1:1"):
             await attempt
     await bus.close()
+
+
+class Latin(str):
+    """The name of a header as a client writes it that knows nothing of UTF-8."""
+
+    def encode(self, *_: object) -> bytes:
+        return b"gr\xfc\xdfe"
+
+
+async def write_illegible(options: KafkaOptions, before: int, after: int) -> None:
+    """Store a batch in which the header of one record cannot be read."""
+    made = _DefaultRecordBatchBuilderPy(2, 0, 0, -1, -1, -1, 100_000)
+    for number in range(before + 1 + after):
+        headers = [(Latin("x"), b"")] if number == before else []
+        made.append(number, 1_000_000, b"k", f"foreign {number}".encode(), headers)
+    producer = AIOKafkaProducer(**client_settings(options))
+    await producer.start()
+    batch = producer.create_batch()
+    batch._buffer, batch._closed = bytes(made.build()), True
+    batch._relative_offset = before + 1 + after
+    await (await producer.send_batch(batch, options.topic(EVENTS.name), partition=0))
+    await producer.stop()
+
+
+@pytest.mark.parametrize("last", [False, True])
+async def test_a_record_that_no_client_can_read_stops_nobody(
+    options: KafkaOptions, opened: Opener, last: bool
+) -> None:
+    bus = opened()
+    await bus.publish(message("before"))
+    await write_illegible(options, before=2, after=0 if last else 3)
+    consumer = await bus.consumer("g", [EVENTS.name])
+    found: list[bytes | None] = []
+    async with asyncio.timeout(PATIENCE_S):
+        while len(found) < 4:
+            found += [record.value for record in await consumer.poll()]
+        # What is after it in its batch cannot be told apart; it is of the same writer.
+        await bus.publish(message("after"))
+        while len(found) < 5:
+            found += [record.value for record in await consumer.poll()]
+    assert found == [b"before", b"foreign 0", b"foreign 1", b"", b"after"]
+    assert await consumer.lag() == 0
+    assert await stored(bus) == found

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -212,6 +212,22 @@ async def test_who_cannot_read_a_cell_yields_it_to_one_that_can(join: Joiner) ->
     await able.task
     await old.owns("a", "b")
     assert "version 9" in str(old.cells.trouble), "nobody else can, so it tries again"
+
+
+@pytest.mark.broker
+async def test_a_cell_that_was_added_stays_with_who_knows_of_it(
+    join: Joiner, options: KafkaOptions
+) -> None:
+    more = replace(options, cells=("a", "b", "c"))
+    new = join("new", of=more)
+    await new.owns("a", "b", "c")
+    old = join("old")  # it is restarted with the new configuration later
+    await until(lambda: old.cells.trouble or old.log)
+    assert "kafka.cells names 2" in str(old.cells.trouble)
+    await until(lambda: new.log.count("start c") == 2)
+    await new.owns("a", "b", "c")
+    assert [new.log.count(f"start {cell}") for cell in "ab"] == [1, 1]
+    await old.owns()
 
 
 @pytest.mark.broker

@@ -14,7 +14,7 @@ import pytest
 
 from bus.clock import PacedClock, SystemClock
 from bus.contract import BusError, Message, Unreadable
-from bus.sqlite import SqliteBus
+from bus.sqlite import WATCH_S, SqliteBus
 from bus.sqlite_file import errors_named
 from schemas.topics import COMMANDS, EVENTS, JOURNAL
 from tests.patience import PATIENCE_S, take_part
@@ -310,3 +310,21 @@ async def test_time_does_not_pass_between_publish_and_the_readers_waking(tmp_pat
     assert woken == [1001.0 + number for number in range(20)]
     assert [r.time_s async for r in bus.read(EVENTS.name)] == woken
     await bus.close()
+
+
+async def test_a_read_that_fails_once_makes_nobody_deaf(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    here, there = SqliteBus.open(path, CLOCK), SqliteBus.open(path, CLOCK)
+    consumer = await here.consumer("g", [EVENTS.name])
+    waiting = asyncio.create_task(consumer.poll())
+    await asyncio.sleep(2 * WATCH_S)
+    here._reader.set_progress_handler(lambda: 1, 1)  # SQLite breaks each query off
+    with pytest.raises(BusError, match="interrupted"):
+        async with asyncio.timeout(PATIENCE_S):
+            await waiting
+    here._reader.set_progress_handler(None, 1)
+    await there.publish(Message(EVENTS.name, "k", b"heard"))
+    async with asyncio.timeout(PATIENCE_S):
+        assert [record.value for record in await consumer.poll()] == [b"heard"]
+    await here.close()
+    await there.close()

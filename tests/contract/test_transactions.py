@@ -211,3 +211,20 @@ async def test_other_openings_appends_reach_a_waiting_consumer(bench: Any, event
     assert [record.value for record in far + order] == [b"far", b"order"]
     await asyncio.gather(*(bus.publish(event("k", "x")) for _ in range(20) for bus in (one, two)))
     assert len(await stored(one, EVENTS.name)) == 41
+
+
+@pytest.mark.promises("prune")
+async def test_what_a_clock_that_was_ahead_has_stored_blocks_no_retention(
+    bus: Bus, bench: Any, event: Event
+) -> None:
+    await bus.publish(event("k", "old"))
+    bench.clock.ahead_s = 1000 * DAY_S
+    await bus.publish(*(event("k", f"ahead {i}") for i in range(3000)))
+    bench.clock.ahead_s = 0.0
+    await bus.publish(event("other", "put right"))
+    assert await bus.prune(bench.clock.now_s()) == 0
+    bench.clock.ahead_s = 10 * DAY_S
+    await bus.publish(event("other", "new"))
+    bench.clock.ahead_s = 15 * DAY_S
+    assert await bus.prune(bench.clock.now_s()) == 3002
+    assert await stored(bus, EVENTS.name) == [b"new"]

@@ -326,6 +326,25 @@ async def test_a_broker_that_sends_too_much_has_to_wait(post: Post) -> None:
         assert made.counters.overflowed == 0
 
 
+async def test_a_flood_that_nobody_answers_pushes_out_no_messages_of_others(post: Post) -> None:
+    """Of quality 0 the broker sends as much as comes, whatever is unanswered."""
+    post.bus.down = True
+    flood = Incoming("tidegate/v1/flood/up/event", progressed(0, "flood"), token=(0, 0, 0))
+    async with post.bridged(in_flight_max=20, batch_max=8, burst=6.0) as made:
+        for sequence in range(5):
+            post.say("n0", "event", progressed(sequence))
+            await until(lambda: made.counters.retries > 0)
+        for _ in range(200):
+            post.wires[0].hear(flood)
+        assert made.unacked <= 20
+        post.bus.down = False
+        await until(lambda: len(post.stored("n0")) == 5)
+        assert (len(post.acked), made.counters.overflowed) == (5, 0)
+        post.wires[0].hear(flood)
+        await until(lambda: made.counters.forwarded_up == 5 + 6)
+    assert post.wires[0].unacked == []
+
+
 async def test_lost_connections_do_not_fill_the_memory(post: Post) -> None:
     post.bus.down = True
     async with post.bridged(in_flight_max=20, batch_max=8) as made:

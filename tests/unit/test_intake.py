@@ -9,6 +9,7 @@ import pytest
 
 from bus.contract import Message
 from schemas.commands import Rebirth
+from schemas.events import CommandAcknowledged
 from schemas.topics import EVENTS, TELEMETRY
 from schemas.values import MAX_MESSAGE_BYTES
 from tests.builders import load, node_born, progressed, submitted
@@ -174,3 +175,22 @@ async def test_nobody_speaks_for_what_is_not_theirs(desk: Desk) -> None:
     before = service.intake.telemetry.folded
     await desk.hears(desk.say(measured("n0"), sequence=1))
     assert service.intake.telemetry.folded == before + 1, "the honest agent is heard all the same"
+
+
+async def test_what_comes_by_the_other_topic_is_not_missing(desk: Desk) -> None:
+    """Events are read first, whatever telemetry was said before them."""
+    service, ack = desk.start(), CommandAcknowledged(command="of-another-life", outcome="done")
+    await desk.hears(desk.say(node_born("n0")))
+    for _ in range(3):
+        await desk.hears(desk.say(measured()), desk.say(ack))
+    behind = [desk.say(measured()) for _ in range(3)]
+    await desk.hears(desk.say(ack), wait_s=600.0)
+    assert (len(await desk.commands(Rebirth)), service.intake.counts["gaps"]) == (0, 0)
+    await desk.crash()
+    service = desk.start()
+    await desk.hears(desk.say(ack), desk.say(measured()), desk.say(ack))
+    await desk.hears(*behind)
+    assert (len(await desk.commands(Rebirth)), service.intake.counts["gaps"]) == (0, 0)
+    desk.say(ack)  # is lost
+    await desk.hears(desk.say(measured()))
+    assert (len(await desk.commands(Rebirth)), service.intake.counts["gaps"]) == (1, 1)

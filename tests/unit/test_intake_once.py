@@ -93,8 +93,8 @@ async def test_lost_offsets_run_no_job_again(
     assert len(letters) == counts["forgotten"] == (0 if few == 100 else 21)
 
 
-@pytest.mark.parametrize("crashes", [False, True])
-async def test_a_birth_that_comes_late_ends_no_gang(desk: Desk, crashes: bool) -> None:
+@pytest.mark.parametrize("ends", ["", "crashes", "stops"])
+async def test_a_birth_that_comes_late_ends_no_gang(desk: Desk, ends: str) -> None:
     service = desk.start()
     await desk.hears(desk.say(node_born("n0"), sequence=0))
     late = desk.say(node_born("n0"), sequence=1)  # it stays in a bridge that hangs
@@ -104,7 +104,10 @@ async def test_a_birth_that_comes_late_ends_no_gang(desk: Desk, crashes: bool) -
     up = WorkerStarted(job="j0", epoch=job.epoch, node="n0", gpus=[0, 1, 2, 3], step=0)
     done = CommandAcknowledged(command=start.id, outcome="done")
     await desk.hears(desk.say(done, sequence=2), desk.say(up, sequence=3))
-    if crashes:  # the next one does not remember what it has heard of the agent
+    if ends:  # the next one does not remember what it has heard of the agent
+        if ends == "stops":
+            service.stop()
+            await desk.wait(1.0)
         await desk.crash()
         service = desk.start(name="b")
         await desk.wait(1.0)
@@ -126,3 +129,19 @@ async def test_telemetry_overtakes_no_birth(desk: Desk, crashes: bool) -> None:
     await desk.hears(desk.say(node_born("n0", gpus=2), sequence=1))
     assert service.engine.state.nodes["n0"].gpu_count == 2
     assert service.intake.counts["births_overtaken"] == 0
+
+
+async def test_what_the_journal_does_not_keep_is_no_gap_after_a_crash(desk: Desk) -> None:
+    service = desk.start()
+    await desk.hears(desk.say(node_born("n0")))
+    for _ in range(20):
+        await desk.hears(desk.say(measured()))
+    await desk.hears(desk.say(submitted("j")), desk.say(node_born("n1")))
+    assert service.intake.counts["gaps"] == 0
+    await desk.crash()
+    service = desk.start(name="b")
+    await desk.hears(desk.say(measured()))
+    assert service.intake.counts["gaps"] == 0
+    desk.say(measured())  # lost on its way
+    await desk.hears(desk.say(measured()))
+    assert service.intake.counts["gaps"] == 1

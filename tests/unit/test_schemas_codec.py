@@ -31,6 +31,7 @@ from schemas.events import (
     WorkerStarted,
 )
 from schemas.parse import repeated_key
+from schemas.programs import Program
 from schemas.upcast import UPCASTERS, CannotUpcast, Step, upcast
 from schemas.values import (
     MAX_GPUS_PER_NODE,
@@ -301,6 +302,21 @@ def test_upcasters_start_from_old_types_and_end_at_known_ones() -> None:
     assert not UPCASTERS.keys() & known
 
 
+def largest_program() -> Program:
+    """One whose argument and image hold as much as may be, each character six bytes of JSON."""
+    found, least, most = Program(argv=["x"]), 0, 64 * 1024
+    while least < most:
+        size = (least + most + 1) // 2
+        try:
+            argv = ["\x01" * min(size, 32_768), "\x01" * max(0, size - 32_768)]
+            found = Program(argv=argv, image="\x01" * (size // 2))
+            least = size
+        except ValidationError:
+            most = size - 1
+    assert least > 10_000
+    return found
+
+
 def test_the_largest_start_command_fits() -> None:
     gang = StartGang(
         job="j" * 128,
@@ -317,6 +333,9 @@ def test_the_largest_start_command_fits() -> None:
             checkpoint_mib=2**40,
             checkpoint_cost_s=1 / 3,
             start_cost_s=1 / 3,
+            program=largest_program(),
+            tenant="t" * 128,
+            first_epoch=2**53,
         ),
         step=2**53,
     )

@@ -73,6 +73,7 @@ def test_a_snapshot_is_a_cloudevent() -> None:
         state_hash="cd" * 32,
         state={"jobs": {}},
         sources={"/agents/a": [3, 41]},
+        newest={"/agents/a": [3, 40]},
     )
     value = encode_snapshot(snapshot)
     message: Any = MESSAGES[SnapshotTaken.TYPE].model_validate_json(value)

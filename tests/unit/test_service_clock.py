@@ -248,3 +248,18 @@ async def test_who_is_right_is_heard_while_the_clock_of_the_leader_is_being_put_
     await desk.hears(desk.say(node_born("n0")), desk.say(submitted("a")), wait_s=90.0)
     assert service.engine.state.jobs["a"].state == "starting"
     assert [one async for one in desk.bus.read(dead_letters(EVENTS).name)] == []
+
+
+async def test_what_is_told_in_a_cell_whose_time_is_far_ahead_is_kept_as_long_as_any(
+    desk: Desk,
+) -> None:
+    led(desk, lambda: 30 * DAY_S)
+    await desk.wait(1.0)
+    await desk.hears(desk.say(node_born("n0")))
+    await desk.crash()
+    service = desk.start(prune_s=600.0)
+    for _ in range(3):
+        await desk.hears(desk.say(measured()), wait_s=300.0)
+    assert service.time.ahead_s > 20 * DAY_S
+    assert len(await desk.records(EVENTS.name)) == 1
+    assert await desk.commands(RenewLease)

@@ -103,7 +103,7 @@ async def test_one_that_was_not_finished_leaves_the_one_before_whole(desk: Desk)
     await desk.hears(desk.say(job("late")))
     end = await desk.bus.end(SNAPSHOTS.name)
     state, offsets = service.engine.state, {"pieces_offset": end}
-    writing = Writing(state, "0" * 64, {}, turn=service._snapshots._turn + 1, **offsets)
+    writing = Writing(state, "0" * 64, {}, newest={}, turn=service._snapshots._turn + 1, **offsets)
     *pieces, _ = [Message(SNAPSHOTS.name, key, value) for key, value in writing.pieces()]
     await desk.bus.publish(*pieces)
     await desk.bus.prune(desk.clock.now_s())
