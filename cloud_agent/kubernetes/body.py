@@ -12,6 +12,7 @@ of name. The node's device plugin chooses the devices of a Pod.
 import hashlib
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 
 from cloud_agent.clusters.attempt import Work
@@ -229,10 +230,11 @@ def _per_gpu(options: KubernetesOptions) -> Mapping[str, str]:
 
 def _times(count: int, amount: str) -> str:
     """Multiply a quantity of Kubernetes, such as `2Gi` or `500m`."""
-    number = re.match(r"[0-9.]+", amount)
+    number = re.match(r"[0-9]+(\.[0-9]*)?|\.[0-9]+", amount)
     if number is None:
         raise ValueError(f"resources_per_gpu: {amount!r} is no quantity, such as 4, 500m or 32Gi")
-    return f"{count * float(number[0]):g}{amount[number.end() :]}"
+    # All digits, and no exponent: with a suffix after one, Kubernetes takes it for no quantity.
+    return f"{(count * Decimal(number[0])).normalize():f}{amount[number.end() :]}"
 
 
 def _there(path: Path, options: KubernetesOptions) -> Path:

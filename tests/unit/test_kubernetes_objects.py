@@ -99,6 +99,25 @@ def test_a_pod_for_each_node_has_that_many_gpus(tmp_path: Path) -> None:
         job_body(work({"n1": (0,), "n2": (0, 1)}, workers="per_node"), chosen)
 
 
+@pytest.mark.parametrize(
+    ("amount", "asked"),
+    [
+        ("16777216Ki", "33554432Ki"),
+        ("34359738368", "68719476736"),
+        ("0.25", "0.5"),
+        ("1e3", "2e3"),
+        (".5Gi", "1Gi"),
+    ],
+)
+def test_an_amount_of_many_digits_is_asked_for_to_the_last(
+    tmp_path: Path, amount: str, asked: str
+) -> None:
+    """Kubernetes refuses `3.35544e+07Ki`, and with it every Job."""
+    chosen = options(tmp_path, resources_per_gpu={"memory": amount})
+    limits = container(job_body(work(EVEN, workers="per_node"), chosen))["resources"]["limits"]
+    assert limits["memory"] == asked
+
+
 def test_names_fit_whatever_the_job_is_called(tmp_path: Path) -> None:
     jobs = ["j", "J", "a:b", "a.b", "x" * 128, "x" * 127, "a--", "-"]
     names = {job_name(work(EVEN, job=job)) for job in jobs}
