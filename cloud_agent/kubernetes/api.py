@@ -35,8 +35,10 @@ _ANSWER_S = 1.0
 _TURNS = 5
 #: What reading an answer may end in; aiohttp's word for a connection that we closed is the last.
 _BROKEN = (ClientError, OSError, TimeoutError, ValueError, RuntimeError)
+#: HTTP status of a login that has expired or was replaced.
+_UNAUTHORIZED = 401
 #: HTTP statuses after which a request may be repeated.
-_LATER = frozenset((408, 429, 500, 502, 503, 504))
+_LATER = frozenset((_UNAUTHORIZED, 408, 429, 500, 502, 503, 504))
 
 
 class Away(Exception):
@@ -277,8 +279,11 @@ class Api:
             )
             if response.status < 300:
                 return response
-            text = await response.text()
-        except (ClientError, OSError, TimeoutError) as error:
+            # A proxy in between may answer in any encoding.
+            text = (await response.read()).decode(errors="replace")
+            if response.status == _UNAUTHORIZED:
+                await self._forget(client)
+        except _BROKEN as error:
             raise Away(f"{method} {path}: {error!r}") from error
         except ConfigException as error:
             raise Away(f"kubeconfig: {error}; see that it names a cluster and a user") from error
@@ -297,6 +302,15 @@ class Api:
                 await load_kube_config(str(path), client_configuration=said, persist_config=False)
             self._client = ApiClient(said)
         return self._client
+
+    async def _forget(self, client: ApiClient) -> None:
+        """Have the next request read the kubeconfig again: what it logs in with lasts for a time.
+
+        What is under way breaks off, and is asked again.
+        """
+        if self._client is client:
+            self._client = None
+            await client.close()
 
     async def _end(self) -> None:
         if self._unanswered:
