@@ -162,15 +162,19 @@ def _mounts(work: Work, options: KubernetesOptions) -> list[Json]:
     """Give what a Pod sees of the shared folder: parts of its run, and what it goes on from.
 
     Raises:
-        ValueError: what it goes on from is not in the shared folder.
+        ValueError: what it goes on from is not in the shared folder, or lies behind a link.
     """
+    resume, root = work.started.resume, options.root
+    if resume is not None and resume.resolve() != root.resolve() / resume.relative_to(root):
+        # A link of the job's. Kubernetes would follow it, to any other job's part of the volume.
+        raise ValueError(f"{resume}: lies behind a link; a checkpoint is made of plain files")
     parts = [(work.folder / name, name == TOLD) for name in (CHECKPOINTS, WORK, SAID, TOLD)]
-    parts += [(work.started.resume, True)] if work.started.resume is not None else []
+    parts += [(resume, True)] if resume is not None else []
     return [
         {
             "name": _VOLUME,
             "mountPath": str(_there(path, options)),
-            "subPath": str(path.relative_to(options.root)),
+            "subPath": str(path.relative_to(root)),
             "readOnly": read_only,
         }
         for path, read_only in parts

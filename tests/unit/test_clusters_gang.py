@@ -167,6 +167,22 @@ def test_what_was_not_durable_in_time_is_said_to_be_lost(desk: Desk) -> None:
     assert [type(one) for one in desk.said[-2:]] == [CheckpointLost, GangStopped]
 
 
+def test_a_checkpoint_behind_a_link_to_another_job_is_not_stored(desk: Desk) -> None:
+    """The agent may read all jobs of the cluster: what it stored, the job could go on from."""
+    desk.store.away = False
+    run = trains(desk)
+    others = desk.options.root / "runs" / "other" / "1" / "checkpoints"
+    others.mkdir(parents=True)
+    (others / "9").write_text("weights of another tenant")
+    (run.folder / "checkpoints" / "link").symlink_to(others)
+    with (run.folder / "progress").open("a") as file:
+        file.write('{"step": 9, "checkpoint": "link/9"}\n')
+    desk.until(lambda: desk.all(CheckpointLost) or desk.all(CheckpointDone))
+    (lost,) = desk.all(CheckpointLost)
+    assert isinstance(lost, CheckpointLost)
+    assert "lies behind a link" in lost.error
+
+
 @pytest.mark.parametrize("order", [ScaleWorkers("j", 2, TWO), StopWorkers("j", 2, True, 60.0)])
 def test_who_has_failed_is_failed_whatever_is_ordered_then(
     desk: Desk, order: ScaleWorkers | StopWorkers
