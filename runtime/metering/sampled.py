@@ -10,6 +10,8 @@ from runtime.periodic import PeriodicThread, monotonic_s
 from schemas.events import NodeMeasured
 
 _KEPT_MAX = 3600
+#: Without a word of the source for this long, it is said to hang.
+_SILENT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ class SampledMeter:
         self._samples: deque[_Sample] = deque(maxlen=_KEPT_MAX)
         self._lock = threading.Lock()
         self._problem: str | None = None
+        self._heard_s = steady()
         self.counters = SampleCounters()
         self._thread = PeriodicThread(self._sample, every_s, "gpu-meter")
 
@@ -109,7 +112,13 @@ class SampledMeter:
     def problems(self) -> list[str]:
         """Give, in sentences, why GPUs are not measured now."""
         with self._lock:
-            return [] if self._problem is None else [self._problem]
+            silent_s, problem = self._steady() - self._heard_s, self._problem
+        if silent_s > max(_SILENT_S, 3 * self._every_s):
+            return [
+                f"the GPUs were not read for {silent_s:.0f} s: the driver hangs, or the agent's log"
+                " says what failed; see `nvidia-smi` and `dmesg`"
+            ]
+        return [] if problem is None else [problem]
 
     def close(self) -> None:
         """Sample no more."""
@@ -120,13 +129,15 @@ class SampledMeter:
             nodes = self.source.read()
         except Unreadable as error:
             with self._lock:
+                self._heard_s = self._steady()
                 self.counters.failures += 1
                 self._problem = str(error)
             return
         with self._lock:
+            self._heard_s = self._steady()
             self.counters.samples += 1
             self._problem = None
-            self._samples.append(_Sample(self._steady(), self._plausible(nodes)))
+            self._samples.append(_Sample(self._heard_s, self._plausible(nodes)))
 
     def _plausible(self, nodes: Mapping[str, Sequence[Reading]]) -> Mapping[str, Sequence[Reading]]:
         return {
