@@ -324,6 +324,7 @@ class AgentCore:
             self._memory.lease_until_s = until_s
             self._memory.touch("lease")
             turn.actions.append(KeepLease(until_s, self._limits.lease_grace_s))
+            self._resumes.look(turn)
 
     def _tick(self, turn: Turn) -> Outputs:
         lease_s = self._memory.lease_until_s
