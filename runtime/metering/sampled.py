@@ -10,6 +10,8 @@ from runtime.periodic import PeriodicThread, monotonic_s
 from schemas.events import NodeMeasured
 
 _KEPT_MAX = 3600
+#: So many GPUs are named in a sentence.
+_NAMED_MAX = 8
 #: Without a word of the source for this long, it is said to hang.
 _SILENT_S = 60.0
 
@@ -136,7 +138,7 @@ class SampledMeter:
         with self._lock:
             self._heard_s = self._steady()
             self.counters.samples += 1
-            self._problem = None
+            self._problem = _unread(nodes)
             self._samples.append(_Sample(self._heard_s, self._plausible(nodes)))
 
     def _plausible(self, nodes: Mapping[str, Sequence[Reading]]) -> Mapping[str, Sequence[Reading]]:
@@ -175,6 +177,23 @@ class SampledMeter:
             gpu_temperature_c=[column.temperature_c.mean() for column in columns],
             gpu_power_w=[column.power_w.mean() for column in columns],
         )
+
+
+def _unread(nodes: Mapping[str, Sequence[Reading]]) -> str | None:
+    """Name the GPUs of which nothing is known while others are read; None: there are none."""
+    unread = [
+        f"{index} of {node}"
+        for node, readings in sorted(nodes.items())
+        for index, one in enumerate(readings)
+        if one == UNKNOWN
+    ]
+    if not unread:
+        return None
+    more = f" and {len(unread) - _NAMED_MAX} more" if len(unread) > _NAMED_MAX else ""
+    return (
+        f"nothing is known of GPU {', '.join(unread[:_NAMED_MAX])}{more}: the driver has lost it, "
+        "or it is not on the exporter's page under that name; see `nvidia-smi` and `dmesg`"
+    )
 
 
 @dataclass(slots=True)

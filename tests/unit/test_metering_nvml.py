@@ -269,6 +269,20 @@ def test_a_driver_that_hangs_does_not_hang_the_measure() -> None:
     release.set()
 
 
+def test_a_gpu_that_is_lost_is_named_until_it_is_back() -> None:
+    """Its node went on with null for it, and nobody was told why."""
+    card = Card("GPU-a")
+    gpus = NvmlGpus({"node": (0, 1)}, FakeNvml([card, Card("GPU-b")]), retry_s=0.0)
+    meter = SampledMeter(gpus, every_s=0.005)
+    wait_until(lambda: meter.counters.samples)
+    assert meter.problems() == []
+    card.errors["all"] = fake_nvml.GPU_IS_LOST
+    wait_until(lambda: "nothing is known of GPU 0 of node:" in "".join(meter.problems()))
+    card.errors.clear()
+    wait_until(lambda: not meter.problems())
+    meter.close()
+
+
 def test_a_source_that_fails_as_nobody_thought_of_is_read_again() -> None:
     """For a moment the agent may have no file left to open; GPUs were unknown until its end."""
 
