@@ -62,6 +62,8 @@ class Api:
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
         self._kubeconfig, self._request_s = kubeconfig, request_s
         self._client: ApiClient | None = None
+        #: Reads the kubeconfig, which may name a command for a login.
+        self._login: asyncio.Task[ApiClient] | None = None
         self._loop = asyncio.new_event_loop()
         self._unanswered: set[asyncio.Future[None]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name="api", daemon=True)
@@ -293,7 +295,21 @@ class Api:
         raise _refusal(response.status, text)
 
     async def _connected(self) -> ApiClient:
-        if self._client is None:
+        if self._client is not None:
+            return self._client
+        if self._login is None:
+            self._login = asyncio.create_task(self._log_in())
+        try:
+            async with asyncio.timeout(self._request_s):
+                # Shielded: a command that hangs is not run a second time beside itself.
+                return await asyncio.shield(self._login)
+        except TimeoutError:
+            raise ConfigException(
+                f"the command that it has for a login takes longer than {self._request_s:g} s"
+            ) from None
+
+    async def _log_in(self) -> ApiClient:
+        try:
             said = Configuration()
             path = os.environ.get("KUBECONFIG") if self._kubeconfig is None else self._kubeconfig
             if path is None:
@@ -301,7 +317,9 @@ class Api:
             else:
                 await load_kube_config(str(path), client_configuration=said, persist_config=False)
             self._client = ApiClient(said)
-        return self._client
+            return self._client
+        finally:
+            self._login = None
 
     async def _forget(self, client: ApiClient) -> None:
         """Have the next request read the kubeconfig again: what it logs in with lasts for a time.

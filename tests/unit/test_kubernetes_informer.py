@@ -117,13 +117,13 @@ def server() -> Iterator[Server]:
         made.close()
 
 
-def log_in(server: Server, token: str, path: Path) -> None:
+def log_in(server: Server, path: Path, **user: object) -> None:
     """Write a kubeconfig."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "c", "cluster": {"server": server.url}}],
-        "users": [{"name": "u", "user": {"token": token}}],
+        "users": [{"name": "u", "user": user}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "x",
     }
@@ -133,7 +133,7 @@ def log_in(server: Server, token: str, path: Path) -> None:
 @pytest.fixture
 def api(server: Server, tmp_path: Path) -> Iterator[Api]:
     path = tmp_path / "kubeconfig"
-    log_in(server, "t", path)
+    log_in(server, path, token="t")
     made = Api("default", path, 5.0)
     made.open()
     try:
@@ -289,10 +289,38 @@ def test_a_login_that_has_expired_is_read_again(
     server.token = "t2"
     with pytest.raises(Away, match="HTTP 401"):
         api.pods("")
-    log_in(server, "t2", tmp_path / "kubeconfig")
+    log_in(server, tmp_path / "kubeconfig", token="t2")
     assert api.pods("") == []
     server.jobs = [job("b", 4)]
     wait_until(lambda: seen() == ["a"], "what is watched is watched on")
+
+
+@pytest.mark.process
+def test_a_command_for_a_login_that_hangs_is_no_answer(server: Server, tmp_path: Path) -> None:
+    """The agent waited for it, and did and said nothing else."""
+    path, ran = tmp_path / "kubeconfig", tmp_path / "ran"
+    argv = ["-c", f"echo >> {ran}; sleep 2"]
+    version = "client.authentication.k8s.io/v1"
+    told = {"apiVersion": version, "command": "sh", "args": argv, "interactiveMode": "Never"}
+    log_in(server, path, exec=told)
+    api = Api("default", path, 0.2)
+    api.open()
+    try:
+        for _ in range(2):
+            with pytest.raises(Away, match=r"login takes longer than 0\.2 s"):
+                api.pods("")
+        assert ran.read_text() == "\n", "one at a time"
+        log_in(server, path, token="t")
+
+        def answers() -> bool:
+            try:
+                return api.pods("") == []
+            except Away:
+                return False
+
+        wait_until(answers)
+    finally:
+        api.close()
 
 
 def test_a_refusal_that_is_no_text_is_one_nevertheless(server: Server, api: Api) -> None:
