@@ -88,35 +88,38 @@ class Publisher:
             await self._wake.wait()
             return True
         try:
-            await self._bus.publish(*[waiting.message for waiting in batch])
+            await self._publish(batch)
         except Closed:
             return False
-        except Unfit:
-            await self._one_by_one(batch)
-            return True
         except BusError as error:
             self._failed(error)
             if self._last:
                 return False  # the next boot publishes it
             await self._wake.wait(self._clock.now_s() + self._retry_s)
             return True
-        self.published += len(batch)
         self._in_a_row, self.problem = 0, ""
-        self._spool.sent(batch[-1].row)
         return True
 
     def _failed(self, error: BusError) -> None:
         self.failures, self._in_a_row = self.failures + 1, self._in_a_row + 1
         self.problem = str(error) if self._in_a_row >= _IN_A_ROW else ""
 
-    async def _one_by_one(self, batch: Sequence[SpooledMessage]) -> None:
-        """Publish up to the first failure, and give up what the bus will never take."""
-        for waiting in batch:
-            try:
-                await self._bus.publish(waiting.message)
-                self.published += 1
-            except Unfit:
-                self.unfit += 1
-            except BusError:
-                return
-            self._spool.sent(waiting.row)
+    async def _publish(self, batch: Sequence[SpooledMessage]) -> None:
+        """Publish all together, or one by one without what the bus will never take.
+
+        Raises:
+            BusError: it takes nothing now; what it has taken is no longer in the spool.
+        """
+        try:
+            await self._bus.publish(*[waiting.message for waiting in batch])
+        except Unfit:
+            for waiting in batch:
+                try:
+                    await self._bus.publish(waiting.message)
+                    self.published += 1
+                except Unfit:
+                    self.unfit += 1
+                self._spool.sent(waiting.row)
+        else:
+            self.published += len(batch)
+            self._spool.sent(batch[-1].row)

@@ -285,14 +285,15 @@ class AgentService:
     # --- the bus ---
 
     async def _listen(self) -> list[Record]:
-        now_s, due_s = self._clock.now_s(), self._turns.due_s
+        now_s = self._clock.now_s()
+        left_s = self._turns.left_s(now_s)
         self._listening = True
         try:
             if self._consumer is None:
                 self._consumer = await self._bus.consumer(
                     self._group, [COMMANDS.name], keys=[self.core.agent]
                 )
-            return await self._consumer.poll(_BATCH, max(0.0, due_s - now_s))
+            return await self._consumer.poll(_BATCH, left_s)
         except Closed:
             self._stopping = True
             return []
@@ -301,7 +302,7 @@ class AgentService:
             if self._consumer is not None:
                 await self._consumer.close()
                 self._consumer = None  # it may never recover; uncommitted commands come again
-            await self._clock.sleep_until(min(due_s, now_s + self._schedule.retry_s))
+            await self._clock.sleep_until(now_s + min(left_s, self._schedule.retry_s))
             return []
         finally:
             self._listening = False

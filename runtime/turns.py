@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
+from bus.steady import STEP_S
 from runtime.core import Action, AgentCore, Birth, Command, Outputs, Stimulus, Tick
 from runtime.executor import Machine
 from schemas.events import EventData
@@ -86,6 +87,11 @@ class Turns:
         lease_s = self.core.next_due_s()
         return due_s if lease_s is None else min(due_s, lease_s)
 
+    def left_s(self, now_s: float) -> float:
+        """Give for how long nothing is due; 0 also once the clock was set back."""
+        left_s = self.due_s - now_s
+        return left_s if 0.0 < left_s <= min(self._every_s.values()) + STEP_S else 0.0
+
     def _learn(self, now_s: float) -> None:
         """Tell the core what the machine reports, until it has no more to say."""
         while reports := self.machine.advance(now_s):
@@ -115,7 +121,9 @@ class Turns:
     def _report(self, now_s: float) -> None:
         machine = self.machine
         for name, every_s in self._every_s.items():
-            if now_s < self._report_s[name]:
+            # One that is more than a period away was planned before the clock was set back: nobody
+            # would hear of the agent for as long as that.
+            if now_s < self._report_s[name] <= now_s + every_s + STEP_S:
                 continue
             self._report_s[name] = _next(now_s, every_s)
             if name == "progress":

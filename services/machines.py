@@ -256,6 +256,11 @@ def _source(
         if here is not None
         else {node: tuple(map(str, range(count))) for node, count in gpus.items()}
     )
+    if here is None and section.source in ("dcgm", "nvml") and len(specs) > 1:
+        raise ConfigError(
+            f"agent.meter.source: {section.source} sees the GPUs of one machine, and would say "
+            f"them of each of this agent's {len(specs)} nodes; take it out"
+        )
     if section.source == "dcgm":
         return DcgmGpus(section.dcgm_url, names)
     has_gpus = here is not None and all(spec.gpu_type != CPU for spec in specs)

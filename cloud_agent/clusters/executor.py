@@ -209,7 +209,7 @@ class ClusterExecutor:
 
     def _pause_s(self) -> float:
         poll_s = self._options.poll_s
-        if not self._gangs and self._folder.problem is None:
+        if not self._gangs and not self._orders and self._folder.problem is None:
             return _IDLE_POLL_S
         return min(poll_s, _FAST_POLL_S) if monotonic_s() < self._fast_until_s else poll_s
 
@@ -243,19 +243,40 @@ class ClusterExecutor:
             remove_tree(folder / str(epoch))
 
     def _carry_out_orders(self) -> None:
-        while self._orders:
-            order, said_s = self._orders[0]
-            gang = None if isinstance(order, KeepLease) else self._gangs.get(order.job)
-            if isinstance(order, KeepLease):
-                self._cluster.keep_lease(order.until_s, order.grace_s)
-            elif isinstance(order, StartWorkers):
-                self._take(order, gang, said_s)
-            elif gang is not None:
-                gang.take(order, said_s)
-            elif isinstance(order, ScaleWorkers):
-                # The core holds it under this epoch, and would wait for its end.
-                self._report(GangFailed(order.job, order.epoch, _NO_RECORD))
-            self._orders.popleft()  # only now: an order that could not be recorded is tried again
+        """Carry out what was ordered; what cannot be recorded is tried again the next time.
+
+        It holds up its own job alone, or a full folder would keep others from being stopped, and
+        their lease from being renewed. Without the lease's end nothing is started.
+        """
+        with self._lock:
+            orders, self._orders = self._orders, deque()
+        left: list[tuple[_Order, float]] = []
+        stuck: set[str | None] = set()
+        for order, said_s in orders:
+            job = None if isinstance(order, KeepLease) else order.job
+            if stuck.isdisjoint({job, None} if isinstance(order, StartWorkers) else {job}):
+                try:
+                    self._carry_out(order, said_s)
+                    continue
+                except OSError as error:
+                    what = "the lease" if job is None else f"job {job}"
+                    _log.warning("%s: an order cannot be recorded: %s", what, error)
+            stuck.add(job)
+            left.append((order, said_s))
+        with self._lock:
+            self._orders.extendleft(reversed(left))
+
+    def _carry_out(self, order: _Order, said_s: float) -> None:
+        gang = None if isinstance(order, KeepLease) else self._gangs.get(order.job)
+        if isinstance(order, KeepLease):
+            self._cluster.keep_lease(order.until_s, order.grace_s)
+        elif isinstance(order, StartWorkers):
+            self._take(order, gang, said_s)
+        elif gang is not None:
+            gang.take(order, said_s)
+        elif isinstance(order, ScaleWorkers):
+            # The core holds it under this epoch, and would wait for its end.
+            self._report(GangFailed(order.job, order.epoch, _NO_RECORD))
 
     def _take(self, order: StartWorkers, known: ClusterGang | None, said_s: float) -> None:
         """Record a new gang; of a known one this is the same order again, or a newer epoch."""

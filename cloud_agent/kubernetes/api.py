@@ -35,8 +35,10 @@ _ANSWER_S = 1.0
 _TURNS = 5
 #: What reading an answer may end in; aiohttp's word for a connection that we closed is the last.
 _BROKEN = (ClientError, OSError, TimeoutError, ValueError, RuntimeError)
+#: HTTP status of a login that has expired or was replaced.
+_UNAUTHORIZED = 401
 #: HTTP statuses after which a request may be repeated.
-_LATER = frozenset((408, 429, 500, 502, 503, 504))
+_LATER = frozenset((_UNAUTHORIZED, 408, 429, 500, 502, 503, 504))
 
 
 class Away(Exception):
@@ -60,6 +62,8 @@ class Api:
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
         self._kubeconfig, self._request_s = kubeconfig, request_s
         self._client: ApiClient | None = None
+        #: Reads the kubeconfig, which may name a command for a login.
+        self._login: asyncio.Task[ApiClient] | None = None
         self._loop = asyncio.new_event_loop()
         self._unanswered: set[asyncio.Future[None]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name="api", daemon=True)
@@ -277,8 +281,11 @@ class Api:
             )
             if response.status < 300:
                 return response
-            text = await response.text()
-        except (ClientError, OSError, TimeoutError) as error:
+            # A proxy in between may answer in any encoding.
+            text = (await response.read()).decode(errors="replace")
+            if response.status == _UNAUTHORIZED:
+                await self._forget(client)
+        except _BROKEN as error:
             raise Away(f"{method} {path}: {error!r}") from error
         except ConfigException as error:
             raise Away(f"kubeconfig: {error}; see that it names a cluster and a user") from error
@@ -288,7 +295,21 @@ class Api:
         raise _refusal(response.status, text)
 
     async def _connected(self) -> ApiClient:
-        if self._client is None:
+        if self._client is not None:
+            return self._client
+        if self._login is None:
+            self._login = asyncio.create_task(self._log_in())
+        try:
+            async with asyncio.timeout(self._request_s):
+                # Shielded: a command that hangs is not run a second time beside itself.
+                return await asyncio.shield(self._login)
+        except TimeoutError:
+            raise ConfigException(
+                f"the command that it has for a login takes longer than {self._request_s:g} s"
+            ) from None
+
+    async def _log_in(self) -> ApiClient:
+        try:
             said = Configuration()
             path = os.environ.get("KUBECONFIG") if self._kubeconfig is None else self._kubeconfig
             if path is None:
@@ -296,7 +317,18 @@ class Api:
             else:
                 await load_kube_config(str(path), client_configuration=said, persist_config=False)
             self._client = ApiClient(said)
-        return self._client
+            return self._client
+        finally:
+            self._login = None
+
+    async def _forget(self, client: ApiClient) -> None:
+        """Have the next request read the kubeconfig again: what it logs in with lasts for a time.
+
+        What is under way breaks off, and is asked again.
+        """
+        if self._client is client:
+            self._client = None
+            await client.close()
 
     async def _end(self) -> None:
         if self._unanswered:

@@ -298,9 +298,10 @@ class Attempt(ClusterAttempt):
         known_s = max(self._deadline_s or 0, job.deadline_s or 0)
         if deadline_s is not None and deadline_s > known_s:
             changes = {**changes, "activeDeadlineSeconds": deadline_s}
-            self._deadline_s = deadline_s
+            known_s = deadline_s
         if changes:
             self._context.api.change_job(job.name, {"metadata": {"uid": job.uid}, "spec": changes})
+            self._deadline_s = known_s  # only now: one that did not arrive is set again
 
     def _place(self, pods: list[PodSeen]) -> None:
         """Give each Pod the node that was chosen for it."""

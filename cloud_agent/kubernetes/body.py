@@ -12,6 +12,7 @@ of name. The node's device plugin chooses the devices of a Pod.
 import hashlib
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 
 from cloud_agent.clusters.attempt import Work
@@ -161,15 +162,19 @@ def _mounts(work: Work, options: KubernetesOptions) -> list[Json]:
     """Give what a Pod sees of the shared folder: parts of its run, and what it goes on from.
 
     Raises:
-        ValueError: what it goes on from is not in the shared folder.
+        ValueError: what it goes on from is not in the shared folder, or lies behind a link.
     """
+    resume, root = work.started.resume, options.root
+    if resume is not None and resume.resolve() != root.resolve() / resume.relative_to(root):
+        # A link of the job's. Kubernetes would follow it, to any other job's part of the volume.
+        raise ValueError(f"{resume}: lies behind a link; a checkpoint is made of plain files")
     parts = [(work.folder / name, name == TOLD) for name in (CHECKPOINTS, WORK, SAID, TOLD)]
-    parts += [(work.started.resume, True)] if work.started.resume is not None else []
+    parts += [(resume, True)] if resume is not None else []
     return [
         {
             "name": _VOLUME,
             "mountPath": str(_there(path, options)),
-            "subPath": str(path.relative_to(options.root)),
+            "subPath": str(path.relative_to(root)),
             "readOnly": read_only,
         }
         for path, read_only in parts
@@ -229,10 +234,11 @@ def _per_gpu(options: KubernetesOptions) -> Mapping[str, str]:
 
 def _times(count: int, amount: str) -> str:
     """Multiply a quantity of Kubernetes, such as `2Gi` or `500m`."""
-    number = re.match(r"[0-9.]+", amount)
+    number = re.match(r"[0-9]+(\.[0-9]*)?|\.[0-9]+", amount)
     if number is None:
         raise ValueError(f"resources_per_gpu: {amount!r} is no quantity, such as 4, 500m or 32Gi")
-    return f"{count * float(number[0]):g}{amount[number.end() :]}"
+    # All digits, and no exponent: with a suffix after one, Kubernetes takes it for no quantity.
+    return f"{(count * Decimal(number[0])).normalize():f}{amount[number.end() :]}"
 
 
 def _there(path: Path, options: KubernetesOptions) -> Path:

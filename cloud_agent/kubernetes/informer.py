@@ -80,6 +80,7 @@ class Informer:
         while True:
             try:
                 await self._follow(cache)
+                await asyncio.sleep(_WAIT_S)  # a proxy in between may end each stream at once
             except Refused as refused:
                 if refused.status == _GONE:
                     cache.version = None  # list again; nothing is concluded from the gap

@@ -128,7 +128,8 @@ export TIDEGATE_PROGRESS="$run/progress.jsonl"
 [ "$GROUP_RANK" = 0 ] || TIDEGATE_PROGRESS="$run/progress-$GROUP_RANK.jsonl"
 {_LEASE}
 {_KEEPING}
-cd {quote(workdir)} || exit 73
+# Said as of a worker that failed: what is wrong with the folder is in its log.
+cd {quote(workdir)} || {{ echo "73 $SLURMD_NODENAME" > "$run/exits/$RANK"; exit 73; }}
 heed
 [ -z "$leaving" ] || exit 0
 set -- {join(program.argv)}

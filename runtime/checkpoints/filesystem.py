@@ -24,8 +24,8 @@ from runtime.durable import make_folder, sync_folder, write_file
 from runtime.untrusted_files import open_regular_file
 
 PARTS_AT_ONCE = 4
-#: User and password in a URL; they are never shown.
-_SECRET = re.compile(r"(?<=://)[^/@]+@")
+#: User and password in a URL, up to the last @: they are never shown.
+_SECRET = re.compile(r"(?<=://)[^/]+@")
 #: How much of an object is held beside the original while both are compared.
 _PIECE_BYTES = 2**20
 

@@ -1,5 +1,11 @@
-"""The files of a checkpoint as the job wrote them: read safely, and changes are noticed."""
+"""The files of a checkpoint as the job wrote them: read safely, and changes are noticed.
 
+A job may put a link anywhere in its folder, at any moment, and the agent may read what the job may
+not: another job's files, its own keys. So what is read is opened folder by folder, from one that no
+job can replace, and no link is followed.
+"""
+
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -14,6 +20,7 @@ from runtime.identity import as_user
 #: The most files and folders of a checkpoint: as it reads and writes a manifest of many more, the
 #: agent hears nobody for seconds.
 ENTRIES_MAX = 100_000
+_FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WAIT = "report a checkpoint only when it is complete on disk, and leave it alone after"
 
 
@@ -23,6 +30,7 @@ class SourceFile:
 
     path: str  #: Relative; begins with the checkpoint's name.
     where: Path
+    within: Path  #: A folder above it that no job can replace.
     size_bytes: int
     modified_ns: int
     inode: tuple[int, int]
@@ -39,7 +47,7 @@ class SourceFile:
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
             with as_user(self.user):
-                descriptor = os.open(self.where, flags)
+                descriptor = _opened(self.within, self.where, flags)
             try:
                 opened = os.fdopen(descriptor, "rb")
             except OSError:  # it is a folder now
@@ -70,6 +78,7 @@ class Source:
     """A checkpoint on the local disk: one file, or a folder with all that is in it."""
 
     top: Path
+    within: Path
     files: tuple[SourceFile, ...]
     empty_folders: tuple[str, ...]
     user: int | None = None  #: As whom it was looked at.
@@ -80,48 +89,49 @@ class Source:
         return sum(file.size_bytes for file in self.files)
 
 
-def look(source: Path, user: int | None = None) -> Source:
+def look(source: Path, user: int | None = None, within: Path | None = None) -> Source:
     """List what makes up a checkpoint, in order of paths, as a user; None: as ourselves.
+
+    Args:
+        source: The file or folder.
+        user: As whom to look.
+        within: A folder above it that no job can replace; None: the one that it is in.
 
     Raises:
         CheckpointError: there is none, it has no file or too many, or holds what is neither file
             nor folder.
     """
     with as_user(user):
-        return _looked(source, user)
+        return _looked(source, user, source.parent if within is None else within)
 
 
-def _looked(source: Path, user: int | None) -> Source:
+def _looked(source: Path, user: int | None, within: Path) -> Source:
     files: list[SourceFile] = []
     empty: list[str] = []
-    waiting, found = [(source, source.name)], 0
+    _named(source, source.name)
     try:
+        waiting, found = [(source, source.name, _status(within, source))], 0
         while waiting:
-            where, path = waiting.pop()
+            where, path, status = waiting.pop()
             _named(where, path)
-            status = where.lstat()
             if stat.S_ISDIR(status.st_mode):
                 before = found
-                with os.scandir(where) as listing:
-                    for entry in listing:
-                        found += 1
-                        if found > ENTRIES_MAX:
-                            raise CheckpointError(
-                                f"{source}: holds more than {ENTRIES_MAX} files and folders; pack "
-                                "them into fewer"
-                            )
-                        waiting.append((where / entry.name, f"{path}/{entry.name}"))
+                for name, inner in _listed(within, where):
+                    found += 1
+                    if found > ENTRIES_MAX:
+                        raise CheckpointError(
+                            f"{source}: holds more than {ENTRIES_MAX} files and folders; pack "
+                            "them into fewer"
+                        )
+                    waiting.append((where / name, f"{path}/{name}", inner))
                 if found == before:
                     empty.append(path)
             elif stat.S_ISREG(status.st_mode):
                 inode = (status.st_dev, status.st_ino)
-                files.append(
-                    SourceFile(path, where, status.st_size, status.st_mtime_ns, inode, user)
-                )
+                about = (status.st_size, status.st_mtime_ns, inode, user)
+                files.append(SourceFile(path, where, within, *about))
             else:
-                raise CheckpointError(
-                    f"{where}: is a link or a special file; a checkpoint is made of plain files"
-                )
+                raise _no_plain_file(where)
     except FileNotFoundError as error:
         raise CheckpointError(f"{error.filename}: there is no such checkpoint; {_WAIT}") from error
     except OSError as error:
@@ -129,7 +139,55 @@ def _looked(source: Path, user: int | None) -> Source:
     if not files:
         raise CheckpointError(f"{source}: holds no file; {_WAIT}")
     by_path = sorted(files, key=lambda file: file.path)
-    return Source(source, tuple(by_path), tuple(sorted(empty)), user)
+    return Source(source, within, tuple(by_path), tuple(sorted(empty)), user)
+
+
+def _opened(within: Path, where: Path, flags: int) -> int:
+    """Open what is at a path below a folder, and nowhere else.
+
+    Raises:
+        CheckpointError: there is a link on the way.
+        OSError: it cannot be opened.
+    """
+    folder = os.open(within, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        *above, name = where.relative_to(within).parts
+        for part in above:
+            inner = os.open(part, os.O_PATH | _FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        return os.open(name, flags, dir_fd=folder)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise _no_plain_file(where) from error
+        raise OSError(error.errno, error.strerror, str(where)) from error
+    finally:
+        os.close(folder)
+
+
+def _status(within: Path, where: Path) -> os.stat_result:
+    descriptor = _opened(within, where, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _listed(within: Path, folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+    descriptor = _opened(within, folder, os.O_RDONLY | _FOLDER)
+    try:
+        with os.scandir(descriptor) as listing:
+            for entry in listing:
+                yield entry.name, entry.stat(follow_symlinks=False)
+    finally:
+        os.close(descriptor)
+
+
+def _no_plain_file(where: Path) -> CheckpointError:
+    return CheckpointError(
+        f"{where}: is a link or a special file, or lies behind a link; a checkpoint is made of "
+        "plain files"
+    )
 
 
 def _named(where: Path, path: str) -> None:

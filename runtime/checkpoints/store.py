@@ -106,6 +106,7 @@ class CheckpointStore:
         progress: Progress | None = None,
         stop: threading.Event | None = None,
         user: int | None = None,
+        within: Path | None = None,
     ) -> Checkpoint:
         """Store a file or folder; returns only when the store was seen to hold all of it.
 
@@ -120,7 +121,8 @@ class CheckpointStore:
             created_s: when, in seconds since the Unix epoch.
             progress: called from this thread after each part.
             stop: set it to give up after the parts under way.
-            user: as whom to read it, if others may put links there; None: as we are.
+            user: as whom to read it; None: as we are.
+            within: a folder above it that its writer cannot replace; None: the one that it is in.
 
         Raises:
             CheckpointError: it is not committed; the text says what to do.
@@ -130,7 +132,7 @@ class CheckpointStore:
             self._under_way.append(folder)
         try:
             with self.commits.counting(TransferFlow(self._rate, progress, stop)) as flow:
-                found = look(source, user)
+                found = look(source, user, within)
                 catalogue = self._places.of(job, claims=True)
                 return self._commit(catalogue, folder, (job, epoch, step), found, created_s, flow)
         finally:
@@ -158,7 +160,7 @@ class CheckpointStore:
         # What is committed keeps its parts: the setting may have changed since.
         part_bytes = self.part_bytes if committed is None else committed.part_bytes
         stored = upload.send(files, part_bytes)
-        if look(files.top, files.user) != files:
+        if look(files.top, files.user, files.within) != files:
             raise CheckpointError(
                 f"{files.top}: files came, went or changed while it was read; report a checkpoint "
                 "only when it is complete on disk, and leave it alone after"

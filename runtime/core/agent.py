@@ -55,6 +55,8 @@ from schemas.events import GangHeld, NodeDied
 
 #: Why a command is not carried out, whatever it asks.
 Objection = Literal["replayed", "stale_leader", "expired"]
+#: A clock that is put right moves back by less than this.
+_STEP_S = 1.0
 
 
 class AgentCore:
@@ -322,6 +324,7 @@ class AgentCore:
             self._memory.lease_until_s = until_s
             self._memory.touch("lease")
             turn.actions.append(KeepLease(until_s, self._limits.lease_grace_s))
+            self._resumes.look(turn)
 
     def _tick(self, turn: Turn) -> Outputs:
         lease_s = self._memory.lease_until_s
@@ -330,7 +333,7 @@ class AgentCore:
         for gang in list(self._memory.gangs.values()):
             if gang.phase == "running" and not gang.checkpointing:
                 since_s = gang.checkpointed_s
-                if since_s is not None and turn.now_s - since_s >= self._interval_s(gang.job):
+                if since_s is not None and self._is_over(turn.now_s - since_s, gang.job):
                     self._gangs.save(gang, turn)
         self._memory.forget(turn.now_s - self._limits.memory_s)
         return turn.outputs() if turn.actions or turn.events else NOTHING
@@ -341,7 +344,8 @@ class AgentCore:
             if gang.phase != "stopping":
                 self._gangs.leave(gang, "lease_ended", True, self._limits.lease_grace_s, turn)
 
-    def _interval_s(self, job: str) -> float:
+    def _is_over(self, passed_s: float, job: str) -> bool:
+        """Whether so much time makes a job's interval, or nobody knows: the clock was set back."""
         spread_s = self._limits.checkpoint_max_s - self._limits.checkpoint_min_s
         share = zlib.crc32(job.encode()) / 2**32
-        return self._limits.checkpoint_min_s + share * spread_s
+        return not -_STEP_S < passed_s < self._limits.checkpoint_min_s + share * spread_s

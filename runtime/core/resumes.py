@@ -49,6 +49,10 @@ class Resumes:
     def drained(self, node: str, turn: Turn) -> None:
         """Note that the owner has left the node; after a boot it may have been started there."""
         self._drained[node] = None
+        self.look(turn)
+
+    def look(self, turn: Turn) -> None:
+        """Resume what waits for nothing any more; an owner may leave as the lease is renewed."""
         for job in list(self._waiting):
             self._look(self._memory.gangs[job], turn)
 

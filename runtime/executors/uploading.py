@@ -193,6 +193,7 @@ class CheckpointUploader:
                 checkpoint.offered_s,
                 stop=stop,
                 user=user,
+                within=checkpoint.run,
             )
             with contextlib.suppress(CheckpointError):  # tried again with the next checkpoint
                 self._store.retain(self._job, self._retention, needed, self._first_epoch)

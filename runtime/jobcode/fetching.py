@@ -7,6 +7,7 @@ network: so only from where its operator allows. It is unpacked by another proce
 
 import hashlib
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -110,8 +111,9 @@ def _fetch_archive(source: CodeSource, folder: Path, stop: threading.Event) -> P
     path = folder / ("archive" if digest is None else digest)
     if digest is not None and _digest_of(path) == digest:
         return path
-    draft, most, hashed, size = folder / "draft", source.mib_max * _MIB, hashlib.sha256(), 0
-    draft.unlink(missing_ok=True)
+    # Of its own: a fetch that was given up may still wait for its store.
+    draft = folder / f"draft-{secrets.token_hex(8)}"
+    most, hashed, size = source.mib_max * _MIB, hashlib.sha256(), 0
     try:
         with Filesystem(place).reading(rest) as stream, draft.open("xb") as file:
             while piece := stream.read(_PIECE):

@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 SERIES_MAX = 10_000
 #: The longest line of a wanted one; the parser takes the square of its length.
 _LINE_CHARS_MAX = 16_384
+_EOF = "# EOF"
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(?=[ \t{])")
 
 
@@ -53,7 +54,8 @@ def parse(text: str, wanted: Collection[str]) -> Page:
     series: dict[str, list[Series]] = {}
     count = 0
     lines = text.split("\n")
-    if lines[-1]:  # the format ends every line; half a number is a number too
+    # The format ends every line; half a number is a number too. OpenMetrics may end with its mark.
+    if lines[-1] not in ("", _EOF):
         raise MalformedError(f"line {len(lines)}: the page is cut off here")
     for number, line in enumerate(lines, start=1):
         line = line.strip()

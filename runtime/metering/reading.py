@@ -224,8 +224,8 @@ def _p99(server: Server, change: Change, doubts: list[str]) -> Quantile | None:
             bound = float(dict(labels).get("le", "nan")) * server.latency.scale
         except ValueError:
             bound = math.nan
-        if math.isnan(bound):
-            doubts.append(f"{name}: a bucket without a bound")
+        if not bound >= 0:
+            doubts.append(f"{name}: a bucket whose bound is no time")
             return None
         buckets[bound] = buckets.get(bound, 0.0) + count
     found = quantile(0.99, buckets.items())

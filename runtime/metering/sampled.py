@@ -10,6 +10,10 @@ from runtime.periodic import PeriodicThread, monotonic_s
 from schemas.events import NodeMeasured
 
 _KEPT_MAX = 3600
+#: So many GPUs are named in a sentence.
+_NAMED_MAX = 8
+#: Without a word of the source for this long, it is said to hang.
+_SILENT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,7 @@ class SampledMeter:
         self._samples: deque[_Sample] = deque(maxlen=_KEPT_MAX)
         self._lock = threading.Lock()
         self._problem: str | None = None
+        self._heard_s = steady()
         self.counters = SampleCounters()
         self._thread = PeriodicThread(self._sample, every_s, "gpu-meter")
 
@@ -109,7 +114,13 @@ class SampledMeter:
     def problems(self) -> list[str]:
         """Give, in sentences, why GPUs are not measured now."""
         with self._lock:
-            return [] if self._problem is None else [self._problem]
+            silent_s, problem = self._steady() - self._heard_s, self._problem
+        if silent_s > max(_SILENT_S, 3 * self._every_s):
+            return [
+                f"the GPUs were not read for {silent_s:.0f} s: the driver hangs, or the agent's log"
+                " says what failed; see `nvidia-smi` and `dmesg`"
+            ]
+        return [] if problem is None else [problem]
 
     def close(self) -> None:
         """Sample no more."""
@@ -120,13 +131,15 @@ class SampledMeter:
             nodes = self.source.read()
         except Unreadable as error:
             with self._lock:
+                self._heard_s = self._steady()
                 self.counters.failures += 1
                 self._problem = str(error)
             return
         with self._lock:
+            self._heard_s = self._steady()
             self.counters.samples += 1
-            self._problem = None
-            self._samples.append(_Sample(self._steady(), self._plausible(nodes)))
+            self._problem = _unread(nodes)
+            self._samples.append(_Sample(self._heard_s, self._plausible(nodes)))
 
     def _plausible(self, nodes: Mapping[str, Sequence[Reading]]) -> Mapping[str, Sequence[Reading]]:
         return {
@@ -164,6 +177,23 @@ class SampledMeter:
             gpu_temperature_c=[column.temperature_c.mean() for column in columns],
             gpu_power_w=[column.power_w.mean() for column in columns],
         )
+
+
+def _unread(nodes: Mapping[str, Sequence[Reading]]) -> str | None:
+    """Name the GPUs of which nothing is known while others are read; None: there are none."""
+    unread = [
+        f"{index} of {node}"
+        for node, readings in sorted(nodes.items())
+        for index, one in enumerate(readings)
+        if one == UNKNOWN
+    ]
+    if not unread:
+        return None
+    more = f" and {len(unread) - _NAMED_MAX} more" if len(unread) > _NAMED_MAX else ""
+    return (
+        f"nothing is known of GPU {', '.join(unread[:_NAMED_MAX])}{more}: the driver has lost it, "
+        "or it is not on the exporter's page under that name; see `nvidia-smi` and `dmesg`"
+    )
 
 
 @dataclass(slots=True)

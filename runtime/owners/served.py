@@ -123,7 +123,7 @@ class ServedOwner:
         self._scope = {node: [node] for node in self._nodes}
         self._protection = Protection(gpus, protect or ProtectTimes())
         self._file = OwnerFile(file)
-        self._now_s = now_s
+        self._now_s, self._ahead_s = now_s, 0.0
         #: Until the first `advance`: lent nodes are drained before it.
         self._is_new = True
         for name, kept in self._file.load(self._protection).items():
@@ -145,18 +145,18 @@ class ServedOwner:
 
     def drain(self, node: str, now_s: float) -> None:
         held = self._nodes[node]
-        self._now_s = now_s
+        self._set_time(now_s)
         if self._is_new and held.phase == "returning":
             held.phase = "served"  # as far as we know: it is drained again
         if not held.wants_drained:
             held.wants_drained, held.report = True, None
-            held.drains, held.due_s = 0, now_s
+            held.drains, held.due_s = 0, self._now_s
         elif held.phase == "left":
             held.report = NodeDrained(node)
 
     def hand_back(self, node: str, now_s: float) -> None:
         held = self._nodes[node]
-        self._now_s = now_s
+        self._set_time(now_s)
         held.wants_drained, held.report, held.drain_error = False, None, ""
         held.owes_return = True
         if held.phase == "served" and held.is_sure:
@@ -166,7 +166,7 @@ class ServedOwner:
             self._bring_back(node, held)
 
     def advance(self, now_s: float) -> list[NodeDrained | NodeHandedBack]:
-        self._now_s = now_s
+        self._set_time(now_s)
         if self._is_new:
             # A node that is `away` in the file, and is not drained or handed back now, is served.
             self._is_new = False
@@ -176,10 +176,10 @@ class ServedOwner:
         # Before the poll, in which lenders act: a lender that supervises its nodes must know of the
         # first drains before it begins, and the file must have each drain.
         for name, held in self._nodes.items():
-            if now_s >= held.due_s:
+            if self._now_s >= held.due_s:
                 self._try_again(name, held)
         self._save()
-        for outcome in self._lender.poll(now_s):
+        for outcome in self._lender.poll(self._now_s):
             self._learn(outcome, self._nodes[outcome.node])
         reports = [held.report for held in self._nodes.values() if held.report is not None]
         if not self._save():
@@ -190,18 +190,18 @@ class ServedOwner:
 
     def next_due_s(self) -> float | None:
         if self._is_new:
-            return self._now_s
+            return self._now_s - self._ahead_s
         due_s = min((held.due_s for held in self._nodes.values()), default=math.inf)
         if (lender_s := self._lender.next_due_s()) is not None:
             due_s = min(due_s, lender_s)
         if any(held.report is not None for held in self._nodes.values()):
             due_s = min(due_s, self._now_s + (1.0 if self._file.error else 0.0))
-        return None if due_s == math.inf else due_s
+        return None if due_s == math.inf else due_s - self._ahead_s
 
     def loads(self, now_s: float) -> list[InferenceLoad]:
         """Give the meter's loads: protected GPUs count as needed, left ones not as serving."""
-        self._now_s = now_s
-        loads = [self._raised(load) for load in self._meter.loads(now_s)]
+        self._set_time(now_s)
+        loads = [self._raised(load) for load in self._meter.loads(self._now_s)]
         self._save()
         return loads
 
@@ -217,6 +217,11 @@ class ServedOwner:
         is_sure = all(held.is_sure for held in self._nodes.values())
         of_file = (self._file.error, "" if is_sure else self._file.read_error)
         return found + [error for error in of_file if error]
+
+    def _set_time(self, now_s: float) -> None:
+        """Go by the clock, but never back with it: what is due would wait for as long as that."""
+        self._ahead_s = max(self._ahead_s, self._now_s - now_s)
+        self._now_s = now_s + self._ahead_s
 
     # --- the phases of a node ---
 

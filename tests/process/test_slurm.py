@@ -106,15 +106,28 @@ _TASK = {
 }
 
 
-def kept(folder: Path, lease: str | None, argv: list[str]) -> "subprocess.Popen[bytes]":
+def kept(
+    folder: Path, lease: str | None, argv: list[str], workdir: str | None = None
+) -> "subprocess.Popen[bytes]":
     """Begin a worker with its keeper, on a node that reads this lease."""
     said, run = options(folder), Run(folder / "root" / "runs" / "j" / "1")
-    work = Work("j", Program(argv=argv), StartedRun(1, {"n1": (0,)}, 0, None), run.folder)
+    program = Program(argv=argv, workdir=workdir)
+    work = Work("j", program, StartedRun(1, {"n1": (0,)}, 0, None), run.folder)
     write_scripts(work, run, said)
     if lease is not None:
         (said.root / "lease").write_text(lease)
     env = {"PATH": "/bin:/usr/bin", **_TASK}
     return subprocess.Popen(["bash", run.folder / "keeper.sh"], env=env, start_new_session=True)
+
+
+def test_a_workdir_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """It was said to have ended with code 73, and nothing else."""
+    with kept(tmp_path, None, ["true"], workdir="/no/such/folder") as keeper:
+        assert keeper.wait(PATIENCE_S) == 73
+    said, runnable = Run(tmp_path / "root" / "runs" / "j" / "1").failures()
+    assert runnable
+    assert said.startswith("worker 0 on n1 ended with code 73: ")
+    assert said.endswith("cd: /no/such/folder: No such file or directory")
 
 
 def test_a_keeper_ends_its_worker_when_the_lease_ends(tmp_path: Path) -> None:

@@ -176,6 +176,7 @@ def test_what_lies_in_the_way_of_a_fetch_is_put_right(
         ("", "give one"),
         ("nothing://x", "use file:///folder"),
         ("sftp://user:secret@host/x", "paramiko"),
+        ("sftp://user:top@secret@host/x", "sftp://host/x: .*paramiko"),
         ("gs://bucket/x", "install gcsfs"),
     ],
 )

@@ -123,6 +123,32 @@ def test_a_file_that_is_swapped_for_another_is_not_read(source: Path, tmp_path: 
         stream.read()
 
 
+def test_a_folder_that_is_swapped_for_a_link_leads_nowhere(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job may swap it at any moment, and back: between any two looks at it."""
+    inner, secret = source / "inner", tmp_path / "secret"
+    for folder in (inner, secret):
+        folder.mkdir()
+        (folder / "key").write_bytes(folder.name.encode())
+    listed, scandir = [], os.scandir
+
+    def swaps(folder: Path | int) -> object:
+        listed.append(folder)
+        if len(listed) == 2:
+            inner.rename(tmp_path / "aside")
+            inner.symlink_to(secret)
+        return scandir(folder)
+
+    monkeypatch.setattr("runtime.checkpoints.source.os.scandir", swaps)
+    found = look(source)
+    assert len(listed) == 2
+    for file in found.files:
+        if file.path.endswith("key"):
+            with pytest.raises(CheckpointError), file.opened() as stream:
+                pytest.fail(f"read {stream.read()!r}")
+
+
 def test_files_that_come_while_others_are_sent_are_noticed(
     store: CheckpointStore, source: Path
 ) -> None:

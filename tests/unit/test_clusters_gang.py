@@ -19,12 +19,14 @@ from runtime.core import (
     GangProgress,
     GangStarted,
     GangStopped,
+    KeepLease,
     Report,
     ScaleWorkers,
     StartWorkers,
     StopWorkers,
 )
 from runtime.executors.attempt import Outcome
+from runtime.executors.gang import GangOrder
 from tests.distant import Distant
 from tests.driven import spec
 from tests.patience import wait_until
@@ -108,7 +110,7 @@ class Desk:
         self.executor = ClusterExecutor(self.options, self.cluster)
         self.executor._has_begun = True  # no thread
 
-    def tell(self, *orders: StartWorkers | ScaleWorkers | CheckpointWorkers | StopWorkers) -> None:
+    def tell(self, *orders: GangOrder | KeepLease) -> None:
         """Give orders, and make a round."""
         for order in orders:
             self.executor.start(order, self.now_s)
@@ -165,6 +167,22 @@ def test_what_was_not_durable_in_time_is_said_to_be_lost(desk: Desk) -> None:
     desk.tell(StopWorkers("j", 1, True, 10.0))
     desk.look(71.0)
     assert [type(one) for one in desk.said[-2:]] == [CheckpointLost, GangStopped]
+
+
+def test_a_checkpoint_behind_a_link_to_another_job_is_not_stored(desk: Desk) -> None:
+    """The agent may read all jobs of the cluster: what it stored, the job could go on from."""
+    desk.store.away = False
+    run = trains(desk)
+    others = desk.options.root / "runs" / "other" / "1" / "checkpoints"
+    others.mkdir(parents=True)
+    (others / "9").write_text("weights of another tenant")
+    (run.folder / "checkpoints" / "link").symlink_to(others)
+    with (run.folder / "progress").open("a") as file:
+        file.write('{"step": 9, "checkpoint": "link/9"}\n')
+    desk.until(lambda: desk.all(CheckpointLost) or desk.all(CheckpointDone))
+    (lost,) = desk.all(CheckpointLost)
+    assert isinstance(lost, CheckpointLost)
+    assert "lies behind a link" in lost.error
 
 
 @pytest.mark.parametrize("order", [ScaleWorkers("j", 2, TWO), StopWorkers("j", 2, True, 60.0)])
@@ -261,6 +279,40 @@ def test_a_checkpoint_is_reported_though_the_disk_is_full_at_that_moment(
             time.sleep(0.01)
     desk.look()
     assert [type(one) for one in desk.said] == [GangStarted, CheckpointDone]
+
+
+def test_an_order_that_a_full_folder_does_not_take_holds_up_its_own_job_alone(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other gang was stopped, nor its lease renewed, until there was room."""
+    trains(desk)
+    with monkeypatch.context() as patch:
+        patch.setattr(executor, "write", full)
+        other = StartWorkers("k", 1, {"n2": (0,)}, spec(shell("true")), 0, 0.0)
+        desk.tell(other, StopWorkers("k", 1, False, 0.0), StopWorkers("j", 1, True, 10.0))
+        desk.until(lambda: desk.all(GangStopped))
+    desk.until(lambda: len(desk.all(GangStopped)) == 2)
+    (first, second) = desk.all(GangStopped)
+    assert isinstance(first, GangStopped)
+    assert isinstance(second, GangStopped)
+    assert (first.job, second.job) == ("j", "k"), "in its order, once there is room"
+    assert len(desk.runs) == 1, "what was stopped before it began has not run"
+
+
+def test_nothing_starts_without_the_end_of_the_lease(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trains(desk)
+    kept = list[float | None]()
+    monkeypatch.setattr(desk.cluster, "keep_lease", full)
+    other = StartWorkers("k", 1, {"n2": (0,)}, spec(shell("true")), 0, 0.0)
+    desk.tell(KeepLease(2000.0, 60.0), other, StopWorkers("j", 1, True, 10.0))
+    desk.until(lambda: desk.all(GangStopped))
+    assert len(desk.runs) == 1
+    monkeypatch.setattr(desk.cluster, "keep_lease", lambda until_s, grace_s: kept.append(until_s))
+    desk.look()
+    desk.look()
+    assert (kept, len(desk.runs)) == ([2000.0], 2)
 
 
 def full(*_: object) -> None:

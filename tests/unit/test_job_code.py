@@ -19,11 +19,14 @@ from pydantic import ValidationError
 
 from console.packing import packed
 from runtime.checkpoints.errors import CheckpointError
+from runtime.checkpoints.filesystem import Filesystem
 from runtime.executors.sections import MachineOptions
 from runtime.jobcode import unpacking
 from runtime.jobcode.fetching import CodeRefused, CodeSource, fetch_code, split_address
 from runtime.jobcode.rules import Unfit, check_link, parts_of
+from runtime.threads import in_thread
 from schemas.programs import Program
+from tests.patience import PATIENCE_S, wait_until
 
 MIB = 2**20
 URL = "s3://bucket/code/a.tar.gz"
@@ -355,6 +358,40 @@ def server() -> Iterator[str]:
         serving.shutdown()
         thread.join()
     assert not [path for path in _Sends.asked if path.startswith("/inner")]
+
+
+class _Held(io.BytesIO):
+    """An archive that its store holds up."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.asked, self.goes_on = threading.Event(), threading.Event()
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.asked.set()
+        assert self.goes_on.wait(PATIENCE_S)
+        return super().read(size)
+
+
+@pytest.mark.process
+def test_a_fetch_that_was_given_up_disturbs_no_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job was sent away while its store was slow, and is back here."""
+    data = zipped(("key", b"x", 0o600))
+    first, second = _Held(data), _Held(data)
+    left = [first, second]
+    monkeypatch.setattr(Filesystem, "reading", lambda _self, _path: left.pop(0))
+    source, stop = wanted(f"file://{tmp_path}/a.zip", f"file://{tmp_path}"), threading.Event()
+    given_up = in_thread(lambda: fetch_code(source, tmp_path / "job", stop))
+    wait_until(first.asked.is_set)
+    stop.set()
+    later = in_thread(lambda: fetch_code(source, tmp_path / "job", threading.Event()))
+    wait_until(second.asked.is_set)
+    first.goes_on.set()
+    assert isinstance(given_up.exception(PATIENCE_S), CheckpointError)
+    second.goes_on.set()
+    assert (later.result(PATIENCE_S) / "key").read_text() == "x"
 
 
 @pytest.mark.process

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from cloud_agent.clusters.attempt import Work
-from cloud_agent.kubernetes.api import Api, Json
+from cloud_agent.kubernetes.api import Api, Away, Json
 from cloud_agent.kubernetes.attempt import Attempt, RunContext
 from cloud_agent.kubernetes.informer import View
 from cloud_agent.kubernetes.objects import End, JobSeen, PodSeen, job_seen
@@ -27,11 +27,14 @@ class Notes:
     def __init__(self) -> None:
         self.changes: list[Json] = []
         self.deleted: list[str] = []
+        self.is_away = False
 
     def create_job(self, body: Json) -> Json:
         return {"metadata": {"uid": "u"}}
 
     def change_job(self, name: str, changes: Json) -> None:
+        if self.is_away:
+            raise Away("no answer")
         self.changes.append(changes["spec"])
 
     def change_pod(self, name: str, changes: Json) -> None:
@@ -94,6 +97,23 @@ def test_kubernetes_itself_ends_a_job_with_the_lease(tmp_path: Path) -> None:
     stand.shows(began_s=NOW_S + 2.0, deadline_s=900)  # the informer lags behind
     stand.shows(began_s=NOW_S + 2.0, deadline_s=1198)
     assert stand.notes.changes[1:] == [{"activeDeadlineSeconds": 1198}]
+
+
+def test_a_deadline_that_did_not_arrive_is_set_again(tmp_path: Path) -> None:
+    """Else it runs without one, for ever if the agent dies, while the job runs elsewhere."""
+    stand = Stand(tmp_path)
+    stand.notes.is_away = True
+    stand.shows()
+    assert stand.notes.changes == []
+    stand.notes.is_away = False
+    stand.shows(after_s=2.0)
+    assert stand.notes.changes == [{"suspend": False, "activeDeadlineSeconds": 898}]
+    stand.lease_s += 300.0
+    stand.notes.is_away = True
+    stand.shows(began_s=NOW_S + 3.0, deadline_s=898)
+    stand.notes.is_away = False
+    stand.shows(began_s=NOW_S + 3.0, deadline_s=898)
+    assert stand.notes.changes[1:] == [{"activeDeadlineSeconds": 1197}]
 
 
 def test_secrets_that_the_cluster_has_not_fail_the_job_for_good(tmp_path: Path) -> None:

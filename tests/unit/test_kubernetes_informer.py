@@ -51,8 +51,12 @@ class Server:
         self.pod_streams: list[bytes] = []
         #: Versions from which Jobs were followed; `list` for a list of them.
         self.asked: list[str] = []
-        #: Refuse all with this status.
-        self.status = 200
+        #: Refuse all with this status, in these words.
+        self.status, self.words = 200, b""
+        #: What one has to log in with.
+        self.token = "t"
+        #: How many requests came.
+        self.count = 0
         self.ending = threading.Event()
         outer = self
 
@@ -75,9 +79,14 @@ class Server:
         query = {name: values[0] for name, values in parse_qs(url.query).items()}
         body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
         is_jobs = url.path.endswith("/jobs")
-        request.send_response(self.status)
+        self.count += 1
+        is_known = request.headers["Authorization"] == f"Bearer {self.token}"
+        status = self.status if is_known else 401
+        request.send_response(status)
         request.end_headers()
-        if self.status != 200:
+        if status != 200 and self.words:
+            request.wfile.write(self.words)
+        elif status != 200:
             request.wfile.write(json.dumps({"message": "no", "sent": body.decode()}).encode())
         elif "watch" not in query:
             items = self.jobs if is_jobs else self.pods
@@ -108,18 +117,23 @@ def server() -> Iterator[Server]:
         made.close()
 
 
-@pytest.fixture
-def api(server: Server, tmp_path: Path) -> Iterator[Api]:
+def log_in(server: Server, path: Path, **user: object) -> None:
+    """Write a kubeconfig."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "c", "cluster": {"server": server.url}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
+        "users": [{"name": "u", "user": user}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "x",
     }
-    path = tmp_path / "kubeconfig"
     path.write_text(json.dumps(config))
+
+
+@pytest.fixture
+def api(server: Server, tmp_path: Path) -> Iterator[Api]:
+    path = tmp_path / "kubeconfig"
+    log_in(server, path, token="t")
     made = Api("default", path, 5.0)
     made.open()
     try:
@@ -264,6 +278,63 @@ def test_not_now_is_told_from_no(
     server.status = status
     with pytest.raises(kind, match=rf"no \(HTTP {status}\)"):
         api.create_job({"metadata": {}})
+
+
+def test_a_login_that_has_expired_is_read_again(
+    server: Server, api: Api, seen: Seen, tmp_path: Path
+) -> None:
+    """Tokens that a cloud gives last for minutes: nobody was stopped or started after them."""
+    server.jobs = [job("a", 3)]
+    wait_until(lambda: seen() == ["a"])
+    server.token = "t2"
+    with pytest.raises(Away, match="HTTP 401"):
+        api.pods("")
+    log_in(server, tmp_path / "kubeconfig", token="t2")
+    assert api.pods("") == []
+    server.jobs = [job("b", 4)]
+    wait_until(lambda: seen() == ["a"], "what is watched is watched on")
+
+
+@pytest.mark.process
+def test_a_command_for_a_login_that_hangs_is_no_answer(server: Server, tmp_path: Path) -> None:
+    """The agent waited for it, and did and said nothing else."""
+    path, ran = tmp_path / "kubeconfig", tmp_path / "ran"
+    argv = ["-c", f"echo >> {ran}; sleep 2"]
+    version = "client.authentication.k8s.io/v1"
+    told = {"apiVersion": version, "command": "sh", "args": argv, "interactiveMode": "Never"}
+    log_in(server, path, exec=told)
+    api = Api("default", path, 0.2)
+    api.open()
+    try:
+        for _ in range(2):
+            with pytest.raises(Away, match=r"login takes longer than 0\.2 s"):
+                api.pods("")
+        assert ran.read_text() == "\n", "one at a time"
+        log_in(server, path, token="t")
+
+        def answers() -> bool:
+            try:
+                return api.pods("") == []
+            except Away:
+                return False
+
+        wait_until(answers)
+    finally:
+        api.close()
+
+
+def test_a_refusal_that_is_no_text_is_one_nevertheless(server: Server, api: Api) -> None:
+    """A proxy's page in Latin-1: it ended the agent."""
+    server.status, server.words = 502, b"<p>M\xe4chtig</p>"
+    with pytest.raises(Away, match="HTTP 502"):
+        api.pods("")
+
+
+def test_streams_that_end_at_once_are_asked_for_after_a_pause(server: Server, seen: Seen) -> None:
+    server.streams, server.pod_streams = [b""] * 10_000, [b""] * 10_000
+    seen()
+    time.sleep(1.0)
+    assert 4 < server.count < 40
 
 
 def test_what_is_gone_needs_no_deleting(server: Server, api: Api) -> None:

@@ -21,17 +21,17 @@ EVEN = {"n1": (0, 1), "n2": (4, 5)}
 MARKS = {"tidegate.io/agent": "a", "tidegate.io/job": "j", "tidegate.io/epoch": "3"}
 
 
-def options(tmp_path: Path, **more: Any) -> KubernetesOptions:
+def options(tmp_path: Path, root: Path = ROOT, **more: Any) -> KubernetesOptions:
     store = CheckpointStore(f"file://{tmp_path}")
     said = {"volume": {"persistentVolumeClaim": {"claimName": "runs"}}, **more}
-    return KubernetesOptions(root=ROOT, store=store, agent="a", **said)
+    return KubernetesOptions(root=root, store=store, agent="a", **said)
 
 
 def work(placement: Placement, **more: Any) -> Work:
-    job, resume = more.pop("job", "j"), more.pop("resume", None)
+    job, resume, root = more.pop("job", "j"), more.pop("resume", None), more.pop("root", ROOT)
     program = Program(argv=["run", "$HOME", "$$", "$(RANK)"], **more)
     started = StartedRun(3, placement, 0, resume)
-    return Work(job, program, started, ROOT / "runs" / "j" / "3")
+    return Work(job, program, started, root / "runs" / "j" / "3")
 
 
 def container(said: dict[str, Any]) -> dict[str, Any]:
@@ -81,6 +81,21 @@ def test_paths_are_those_of_the_pods(tmp_path: Path) -> None:
     assert env["TIDEGATE_WISH"] == f"/mnt/{run}/told/wish"
 
 
+def test_a_pod_is_not_given_what_lies_behind_a_link_of_its_job(tmp_path: Path) -> None:
+    """Kubernetes follows it, to wherever in the volume it leads."""
+    saved, others = tmp_path / "runs/j/2/checkpoints", tmp_path / "runs/other/1/checkpoints"
+    for folder in (saved, others):
+        folder.mkdir(parents=True)
+        (folder / "5").write_text("weights")
+    (saved / "link").symlink_to("../../../other/1/checkpoints")
+    chosen = options(tmp_path, tmp_path)
+    plain = work(EVEN, resume=saved / "5", root=tmp_path)
+    mounts = container(job_body(plain, chosen))["volumeMounts"]
+    assert mounts[-1]["subPath"] == "runs/j/2/checkpoints/5"
+    with pytest.raises(ValueError, match="lies behind a link"):
+        job_body(work(EVEN, resume=saved / "link" / "5", root=tmp_path), chosen)
+
+
 def test_a_pod_sees_nothing_of_the_cluster_and_secrets_as_references(tmp_path: Path) -> None:
     mine = replace(work(EVEN, secrets={"TOKEN": "hub"}), tenant="vision")
     said = job_body(mine, options(tmp_path))
@@ -97,6 +112,25 @@ def test_a_pod_for_each_node_has_that_many_gpus(tmp_path: Path) -> None:
     assert said["resources"]["limits"] == {"nvidia.com/gpu": "2", "cpu": "1000m", "memory": "3Gi"}
     with pytest.raises(ValueError, match="equally many GPUs"):
         job_body(work({"n1": (0,), "n2": (0, 1)}, workers="per_node"), chosen)
+
+
+@pytest.mark.parametrize(
+    ("amount", "asked"),
+    [
+        ("16777216Ki", "33554432Ki"),
+        ("34359738368", "68719476736"),
+        ("0.25", "0.5"),
+        ("1e3", "2e3"),
+        (".5Gi", "1Gi"),
+    ],
+)
+def test_an_amount_of_many_digits_is_asked_for_to_the_last(
+    tmp_path: Path, amount: str, asked: str
+) -> None:
+    """Kubernetes refuses `3.35544e+07Ki`, and with it every Job."""
+    chosen = options(tmp_path, resources_per_gpu={"memory": amount})
+    limits = container(job_body(work(EVEN, workers="per_node"), chosen))["resources"]["limits"]
+    assert limits["memory"] == asked
 
 
 def test_names_fit_whatever_the_job_is_called(tmp_path: Path) -> None:

@@ -31,6 +31,11 @@ def test_wanted_series_come_with_labels_and_values_as_written() -> None:
     assert "missing" not in read.series
 
 
+def test_a_page_of_openmetrics_may_end_with_its_mark() -> None:
+    """Its grammar asks for no line feed there; its server counted as fully loaded for ever."""
+    assert parse("a 1\n# EOF", {"a"}).series["a"][0].value == 1.0
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [

@@ -148,6 +148,24 @@ def test_a_latency_above_what_the_page_can_tell_is_said_as_the_most_it_can() -> 
         desk.meter.close()
 
 
+def test_a_latency_below_zero_is_none_and_ends_nothing() -> None:
+    """It ended the agent, at each of its reports."""
+    said = (
+        "vllm:num_requests_running 4\nvllm:num_requests_waiting 0\n"
+        'vllm:e2e_request_latency_seconds_bucket{le="-5.0"} 5\n'
+        'vllm:e2e_request_latency_seconds_bucket{le="1.0"} 5\n'
+        'vllm:e2e_request_latency_seconds_bucket{le="+Inf"} 5\n'
+    )
+    with served(text(said)) as site:
+        desk = Desk([Replica("r", site.url, gpus=4)])
+        wait_until(lambda: desk.meter.counters.good >= 2)
+        site.answer = text(said.replace("} 5", "} 50"))
+        desk.hear(3)
+        assert desk.load().latency_p99_s is None
+        assert "a bucket whose bound is no time" in desk.meter.problems()[0]
+        desk.meter.close()
+
+
 def test_a_meter_of_one_node_names_it() -> None:
     meter = ScrapedLoad("edge", list, lambda: 1, 1, SETTINGS, node="edge-1")
     as_the_agent_sees_it: LoadMeter = meter

@@ -256,11 +256,48 @@ def test_a_driver_that_hangs_does_not_hang_the_measure() -> None:
             release.wait()
             return super().nvmlDeviceGetUtilizationRates(card)
 
-    meter = SampledMeter(source(Hanging([Card("GPU-a")]), 0), every_s=0.005)
+    clock = [0.0]
+    gpus = source(Hanging([Card("GPU-a")]), 0)
+    meter = SampledMeter(gpus, every_s=0.005, steady=lambda: clock[0])
     wait_until(hung.is_set)
     assert meter.measure(0.0, 60.0)[0].gpu_utilisation == [None]
+    assert meter.problems() == []
+    clock[0] = 61.0
+    (problem,) = meter.problems()
+    assert "were not read for 61 s: the driver hangs" in problem
     meter.close()
     release.set()
+
+
+def test_a_gpu_that_is_lost_is_named_until_it_is_back() -> None:
+    """Its node went on with null for it, and nobody was told why."""
+    card = Card("GPU-a")
+    gpus = NvmlGpus({"node": (0, 1)}, FakeNvml([card, Card("GPU-b")]), retry_s=0.0)
+    meter = SampledMeter(gpus, every_s=0.005)
+    wait_until(lambda: meter.counters.samples)
+    assert meter.problems() == []
+    card.errors["all"] = fake_nvml.GPU_IS_LOST
+    wait_until(lambda: "nothing is known of GPU 0 of node:" in "".join(meter.problems()))
+    card.errors.clear()
+    wait_until(lambda: not meter.problems())
+    meter.close()
+
+
+def test_a_source_that_fails_as_nobody_thought_of_is_read_again() -> None:
+    """For a moment the agent may have no file left to open; GPUs were unknown until its end."""
+
+    class Failing(FakeNvml):
+        fails = 3
+
+        def nvmlDeviceGetUtilizationRates(self, card: Card) -> Any:  # noqa: N802
+            self.fails -= 1
+            if self.fails >= 0:
+                raise OSError("Too many open files")
+            return super().nvmlDeviceGetUtilizationRates(card)
+
+    meter = SampledMeter(source(Failing([Card("GPU-a")]), 0), every_s=0.005)
+    wait_until(lambda: meter.measure(0.0, 60.0)[0].gpu_utilisation != [None])
+    meter.close()
 
 
 def test_what_keeps_gpus_from_being_measured_is_said() -> None:

@@ -129,6 +129,19 @@ def test_a_hand_back_that_fails_is_repeated_for_ever(lent: Scene) -> None:
     assert lent.owner.problems() == []
 
 
+def test_what_is_due_does_not_wait_for_a_clock_that_was_set_back(lent: Scene) -> None:
+    """Else an owner whose server did not start at once has it back hours later."""
+    lent.hand_back(now_s=7200.0)
+    assert lent.asked() == ["hand_back s1"]
+    lent.ends("hand_back", "no room", now_s=7201.0)
+    lent.at(1.0)
+    assert lent.owner.next_due_s() == 6.0
+    lent.at(6.0)
+    assert lent.asked() == ["hand_back s1"]
+    assert lent.ends("hand_back", now_s=7.0) == BACK
+    assert lent.owner.next_due_s() is None
+
+
 def test_a_rollback_that_fails_is_repeated_before_any_drain(scene: Scene) -> None:
     scene.drain()
     scene.ends("drain", "no")

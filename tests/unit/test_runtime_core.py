@@ -256,3 +256,13 @@ def test_periodic_checkpoints_come_between_the_limits() -> None:
     assert events(core.handle(OutputsStored("j", 2, "file:///o", 2, 3, "x"), NOW_S + 905)) == []
     assert not core.handle(Tick(), NOW_S + 906).actions, "not again at once"
     assert core.handle(Tick(), NOW_S + 905 + 900).actions
+
+
+def test_checkpoints_go_on_when_the_clock_is_set_back() -> None:
+    core = running(agent(Limits(checkpoint_min_s=600.0, checkpoint_max_s=900.0)))
+    back_s = NOW_S - 7200.0
+    assert core.handle(Tick(), back_s).actions == (CheckpointWorkers("j", 1),)
+    core.handle(CheckpointDone("j", 1, 5, "file:///c", 1, 1.0), back_s + 5)
+    assert not core.handle(Tick(), back_s + 4.5).actions, "a clock is put right by little"
+    assert not core.handle(Tick(), back_s + 599).actions
+    assert core.handle(Tick(), back_s + 910).actions

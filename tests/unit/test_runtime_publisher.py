@@ -36,10 +36,30 @@ async def test_what_no_bus_takes_is_given_up_and_the_rest_goes_on_in_order() -> 
     bus.down = 1
     publisher = Publisher(spool, bus, clock, retry_s=0.01)
     publisher.begin("a")
+    await until(lambda: not len(spool))
     await publisher.finish(5.0)
     stored = [record.value async for record in bus.read(EVENTS.name)]
     assert stored == [b"0", b"1", b"3", b"5"]
     assert (publisher.unfit, publisher.published, len(spool)) == (2, 4, 0)
+
+
+async def test_a_bus_that_is_away_is_asked_after_a_pause_though_it_will_never_take_one() -> None:
+    """It was asked without any, and the agent did nothing else."""
+    clock = SystemClock()
+    bus = PickyBus(clock)
+    bus.down = 1_000
+    values = (b"0", b"unfit")
+    spool = Spool(
+        None, [SpooledMessage(n, Message(EVENTS.name, "k", v)) for n, v in enumerate(values)]
+    )
+    publisher = Publisher(spool, bus, clock, retry_s=0.01)
+    publisher.begin("a")
+    await until(lambda: publisher.problem)
+    assert bus.down > 900
+    bus.down = 0
+    await until(lambda: publisher.published)
+    assert (publisher.problem, publisher.unfit) == ("", 1)
+    await publisher.finish(5.0)
 
 
 async def test_a_bus_that_takes_nothing_for_long_is_a_problem_until_it_does() -> None:

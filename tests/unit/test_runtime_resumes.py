@@ -188,6 +188,17 @@ def test_one_that_waits_when_its_lease_ends_is_over() -> None:
     assert (stopped.reason, core.gangs) == ("lease_ended", {})
 
 
+def test_one_whose_owner_leaves_as_its_lease_ends_begins_when_that_is_renewed() -> None:
+    """In one turn the owner has left, the lease is renewed, and only then it is looked at."""
+    core = lost_at_the_edge()
+    tell(core, "lease", RenewLease(until_s=LEASE_S))
+    core.handle(LOST, NOW_S)
+    assert core.handle(NodeDrained("e1"), LEASE_S).actions == ()
+    outputs = tell(core, "more", RenewLease(until_s=LEASE_S + 900.0), LEASE_S)
+    assert [type(action) for action in outputs.actions] == [KeepLease, StartWorkers]
+    assert core.handle(Tick(), LEASE_S) == Outputs()
+
+
 def test_one_that_waits_takes_another_size_without_a_restart() -> None:
     core = lost_at_the_edge()
     core.handle(LOST, NOW_S)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
@@ -172,6 +173,19 @@ def test_gangs_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(machine.executor, "stuck", lambda now_s: [("j", now_s - 900.0)])
     assert real.problems(1001.0) == ["j: alive, but no step for 900 s"]
     machine.executor.close()
+
+
+@pytest.mark.parametrize("source", ["nvml", "dcgm"])
+def test_the_gpus_of_one_machine_are_not_said_of_each_node_of_a_cluster(
+    tmp_path: Path, source: str
+) -> None:
+    where = 'dcgm_url = "http://127.0.0.1:9/metrics"' if source == "dcgm" else ""
+    meter = f'[agent.meter]\nsource = "{source}"\n{where}\n'
+    text = WORKERS + "[agent.slurm]\ngres = ''\n" + meter
+    real = RealMachine(config(tmp_path, text, runs="slurm"), lambda _specs, _now_s: None)
+    specs = [replace(SPECS[0], node=node) for node in ("n1", "n2", "n3")]
+    with pytest.raises(ConfigError, match=rf"{source} sees the GPUs of one machine.* 3 nodes"):
+        real.maker()(specs, 1000.0)
 
 
 def test_gangs_of_kubernetes(tmp_path: Path) -> None:

@@ -1,0 +1,32 @@
+"""When an agent reports, whatever becomes of its clock."""
+
+from runtime.executor import Machine
+from runtime.simulated import Physics, SimulatedExecutor
+from runtime.simulated_owner import SimulatedMeter
+from runtime.turns import Report, Turns
+from tests.gangs import NOW_S, SPECS, agent
+
+EVERY_S: dict[Report, float] = {"telemetry": 60.0, "progress": 60.0, "load": 60.0}
+
+
+def test_it_is_heard_although_its_clock_is_set_back() -> None:
+    """It said nothing of its owner's load for as long as that, and its nodes were lost."""
+    said: list[float] = []
+    workers = SimulatedExecutor({}, Physics())
+    machine = Machine(workers, SimulatedMeter(SPECS, workers))
+    turns = Turns(
+        agent(), machine, EVERY_S, lambda data, now_s, causation: said.append(now_s), lambda: None
+    )
+    turns.begin(NOW_S)
+    said.clear()
+    assert 0.0 < turns.left_s(NOW_S) <= 60.0
+    back_s = NOW_S - 7200.0
+    assert turns.left_s(back_s) == 0.0, "who waits until it is due waits for two hours"
+    turns.turn(back_s, ())
+    assert said == [back_s] * len(SPECS)
+    left_s = turns.left_s(back_s)
+    assert 0.0 < left_s <= 60.0
+    turns.turn(back_s + left_s - 1.0, ())
+    assert len(said) == len(SPECS), "once a period, as ever"
+    turns.turn(back_s + left_s, ())
+    assert len(said) == 2 * len(SPECS)
