@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from bus.allowance import Allowance
 from bus.contract import Message, Record
 from bus.log import LogConsumer
+from runtime.spool import SpoolLimit
 from scheduler.relevance import stimulus_of
 from scheduler.service_options import SOURCE_RATES
 from schemas.events import (
@@ -57,6 +59,13 @@ async def test_a_source_over_its_rate_is_heard_again_later(desk: Desk) -> None:
     await desk.wait(10.0)
     await desk.hears(desk.say(JobCancelled(job="j"), "/tenants/mallory"))
     assert service.engine.state.jobs["j"].cancel_requested
+
+
+def test_what_an_agent_has_kept_while_it_was_out_of_contact_is_no_flood() -> None:
+    """A whole spool comes at once: what the bus has stored of it the agent does not say again."""
+    allowance, limit = Allowance(SOURCE_RATES), SpoolLimit()
+    size = limit.size_bytes // limit.messages
+    assert all(allowance.take("agents/a", size, 0.0) for _ in range(limit.messages))
 
 
 async def test_all_operators_are_one_source(desk: Desk) -> None:
