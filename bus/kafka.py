@@ -41,7 +41,13 @@ class KafkaBus:
     """A `Bus` on one cell of a Kafka cluster. Make it by `open`."""
 
     def __init__(
-        self, options: KafkaOptions, clock: Clock, cell: str, in_flight_max: int, watchdog_s: float
+        self,
+        options: KafkaOptions,
+        clock: Clock,
+        cell: str,
+        in_flight_max: int,
+        watchdog_s: float,
+        makes_topics: bool,
     ) -> None:
         self.options = options
         self.clock = clock
@@ -52,7 +58,7 @@ class KafkaBus:
         self.recreated = 0
         #: How often retention removed records before a consumer came to them.
         self.resets = 0
-        self._watchdog_s = watchdog_s
+        self._watchdog_s, self._makes_topics = watchdog_s, makes_topics
         self._connecting = asyncio.Lock()
         self._reader: AIOKafkaConsumer | None = None
         self._spare: AIOKafkaConsumer | None = None
@@ -74,13 +80,14 @@ class KafkaBus:
         *,
         in_flight_max: int = 1000,
         watchdog_s: float = WATCHDOG_S,
+        makes_topics: bool = True,
     ) -> Self:
-        """Open a cell; nothing is sent before it is first used.
+        """Open a cell; nothing is sent before it is first used. `makes_topics` makes what lacks.
 
         Raises:
             BusError: the cell is not among the options' cells.
         """
-        return cls(options, clock, cell, in_flight_max, watchdog_s)
+        return cls(options, clock, cell, in_flight_max, watchdog_s, makes_topics)
 
     # --- figures ------------------------------------------------------------------------------
 
@@ -285,7 +292,8 @@ class KafkaBus:
     async def _connected(self) -> AIOKafkaConsumer:
         async with self._connecting:
             if self._reader is None:
-                await make_topics(self.options, self.clock, ALL_TOPICS)
+                if self._makes_topics:
+                    await make_topics(self.options, self.clock, ALL_TOPICS)
                 self._reader = await open_consumer(self.options, None)
             return self._reader
 

@@ -94,13 +94,24 @@ def client_settings(options: KafkaOptions) -> dict[str, Any]:
     return settings
 
 
+_contexts: dict[Tls, ssl.SSLContext] = {}
+
+
 def _ssl_context(tls: Tls) -> ssl.SSLContext:
     try:
-        context: ssl.SSLContext = create_ssl_context(
+        made: ssl.SSLContext = create_ssl_context(
             cafile=tls.ca_file or None,
             certfile=tls.cert_file or None,
             keyfile=tls.key_file or None,
         )
+        # Some clients live as long as their process: whichever is made next brings what was
+        # renewed, for the next connection of all.
+        context = _contexts.setdefault(tls, made)
+        if context is not made:
+            if tls.ca_file:
+                context.load_verify_locations(tls.ca_file)
+            if tls.cert_file:
+                context.load_cert_chain(tls.cert_file, tls.key_file or None)
     except (OSError, ssl.SSLError) as error:
         files = ", ".join(name for name in (tls.ca_file, tls.cert_file, tls.key_file) if name)
         why = f"[kafka] TLS files {files}: {error}; they must be PEM and readable"

@@ -15,12 +15,13 @@ from bus.kafka import KafkaBus
 from bus.kafka_namespaces import stored_topics
 from bus.logfile import Head
 from bus.options import KafkaOptions
-from schemas.topics import ALL_TOPICS, EVENTS, TELEMETRY
+from schemas.topics import ALL_TOPICS, EVENTS, REQUESTS, TELEMETRY
 
 #: Records taken from Kafka at a time.
 _PAGE = 1000
 #: Each transaction takes an offset of its own at its end, so a record may take two.
 _OFFSETS_PER_RECORD = 2
+_READ_BY_SCHEDULERS = (REQUESTS.name, EVENTS.name, TELEMETRY.name)
 
 
 class KafkaLog:
@@ -42,10 +43,11 @@ class KafkaLog:
 
     async def _read_head(self, topics: list[str]) -> Head:
         ends = {name: await self._bus.end(name) for name in ALL_TOPICS if name in topics}
-        group = f"scheduler-{self._cell}"
-        consumer = await self._bus.consumer(group, [EVENTS.name, TELEMETRY.name])
-        positions = [(group, topic, end) for topic, end in consumer.positions.items()]
-        await consumer.close()
+        group, positions = f"scheduler-{self._cell}", list[tuple[str, str, int]]()
+        if read := [name for name in _READ_BY_SCHEDULERS if name in topics]:
+            consumer = await self._bus.consumer(group, read)
+            positions = [(group, topic, end) for topic, end in consumer.positions.items()]
+            await consumer.close()
         return Head({name: end for name, end in ends.items() if end}, positions)
 
     def verify(self) -> int:
@@ -88,7 +90,7 @@ class KafkaLog:
 
 
 async def _open(options: KafkaOptions, cell: str) -> KafkaBus:
-    return KafkaBus.open(options, SystemClock(), cell)
+    return KafkaBus.open(options, SystemClock(), cell, makes_topics=False)
 
 
 async def _page(stored: AsyncIterator[Record]) -> list[Record]:

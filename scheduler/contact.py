@@ -53,8 +53,9 @@ class Contact:
                 self.heard_s.setdefault(node.agent, now_s)
 
     def look_again(self) -> None:
-        """Look through the fleet at the next tick."""
+        """Look through the fleet at the next tick: whom this one greeted has not heard of it."""
         self._looked_s = _NEVER
+        self._greeted_s.clear()
 
     def hear(self, agents: Iterable[str], now_s: float) -> None:
         """Note who spoke."""

@@ -97,6 +97,7 @@ class Intake:
         #: By source, boot and sequence of its newest event: telemetry goes another way.
         self._overtaken: set[str] = set()  # births of this batch
         self._newest: dict[str, tuple[int, int]] = {}
+        self._again = False  #: What is read next was counted against its sources before.
         self.spoke: list[str] = []  #: Agents heard in the newest batch.
 
     def read(
@@ -133,7 +134,7 @@ class Intake:
                 continue
             data, source, said_s = envelope.data, envelope.source, envelope.time_s
             account = account_of(source)
-            if not self._allowance.take(account, len(record.value), now_s):
+            if not self._may_say(account, len(record.value), now_s):
                 self.counts["over_rate"] += 1
                 why = "says more than one may; say it again, slower"
                 batch.dead += self.bury(record, source, now_s, "source", why)
@@ -181,6 +182,7 @@ class Intake:
             else:
                 self._note_order(record, envelope)
                 batch.candidates.append((record, envelope))
+        self._again = False
         self.counts["events"] += len(records)
         self.counts["gaps"] += self.dedupe.gaps - gaps
         self.spoke = [
@@ -190,11 +192,14 @@ class Intake:
             self.telemetry.fold(measured)
         return batch
 
+    def _may_say(self, account: str, size: int, now_s: float) -> bool:
+        return self._again or self._allowance.take(account, size, now_s)
+
     def _ask(self, batch: Batch, record: Record, now_s: float) -> None:
         """Judge a request; what may be taken goes on to the engine."""
         asked = self.requests.read(record)
         outcome, wrong, size = asked.outcome, asked.wrong, len(record.value or b"")
-        if not self._allowance.take(account_of(asked.source), size, now_s):
+        if not self._may_say(account_of(asked.source), size, now_s):
             self.counts["over_rate"] += 1
             outcome, wrong = "over_rate", ("source", "says more than one may; say it again, slower")
         if wrong is not None or asked.envelope is None:
@@ -222,7 +227,7 @@ class Intake:
 
     def go_back(self, dedupe: Dedupe) -> None:
         """Forget what a tick that did not count has taken."""
-        self.dedupe = dedupe
+        self.dedupe, self._again = dedupe, True
         self._newest.clear()
 
     @property

@@ -12,10 +12,12 @@ from schemas.options import Count, Seconds, Section
 from schemas.values import Name
 
 #: What a source may say: a cluster's agent with 10,000 nodes says some 200 a second, and all its
-#: births at once. Of what is refused so many letters are kept; a flood must not become one of ours.
+#: births at once, or all that it has kept while it was out of contact (`runtime.spool.SpoolLimit`):
+#: what the bus has stored it does not say again. Of what is refused so many letters are kept; a
+#: flood must not become one of ours.
 SOURCE_RATES = Rates(
     rate_per_s=1000.0,
-    burst=20_000.0,
+    burst=120_000.0,
     bytes_per_s=16.0 * 2**20,
     bytes_burst=512.0 * 2**20,
     letters_per_s=100.0,

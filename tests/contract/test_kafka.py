@@ -17,8 +17,11 @@ from bus.clock import Clock, PacedClock, SystemClock
 from bus.contract import BusError, Message
 from bus.kafka import KafkaBus
 from bus.kafka_client import client_settings
+from bus.kafka_log import KafkaLog
+from bus.kafka_namespaces import stored_topics
+from bus.kafka_topics import make_topics
 from bus.options import KafkaOptions
-from schemas.topics import ALL_TOPICS, COMMANDS, EVENTS, JOURNAL, TELEMETRY
+from schemas.topics import ALL_TOPICS, COMMANDS, EVENTS, JOURNAL, REQUESTS, TELEMETRY
 from tests.brokers import fresh_namespace
 from tests.patience import PATIENCE_S
 
@@ -348,3 +351,18 @@ async def test_a_record_that_no_client_can_read_stops_nobody(
     assert found == [b"before", b"foreign 0", b"foreign 1", b"", b"after"]
     assert await consumer.lag() == 0
     assert await stored(bus) == found
+
+
+async def test_to_read_a_log_makes_no_topic(options: KafkaOptions) -> None:
+    """Its deployment may be of an earlier release, and who reads may have no right to."""
+    few = {topic.name: topic for topic in (EVENTS, REQUESTS, JOURNAL)}
+    await make_topics(options, SystemClock(), few)
+    await asyncio.to_thread(read_through, options)
+    assert await stored_topics(options) == list(few)
+
+
+def read_through(options: KafkaOptions) -> None:
+    with KafkaLog(options, "a") as log:
+        assert list(log.records()) == []
+        read = [topic for _, topic, _ in log.head.positions]
+        assert read == [REQUESTS.name, EVENTS.name], "what was read is not read again of a copy"

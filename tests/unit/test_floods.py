@@ -3,11 +3,15 @@
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bus.allowance import Allowance
 from bus.contract import Message, Record
 from bus.log import LogConsumer
+from runtime.spool import SpoolLimit
+from scheduler.core import engine, observe
 from scheduler.relevance import stimulus_of
 from scheduler.service_options import SOURCE_RATES
 from schemas.events import (
@@ -57,6 +61,13 @@ async def test_a_source_over_its_rate_is_heard_again_later(desk: Desk) -> None:
     await desk.wait(10.0)
     await desk.hears(desk.say(JobCancelled(job="j"), "/tenants/mallory"))
     assert service.engine.state.jobs["j"].cancel_requested
+
+
+def test_what_an_agent_has_kept_while_it_was_out_of_contact_is_no_flood() -> None:
+    """A whole spool comes at once: what the bus has stored of it the agent does not say again."""
+    allowance, limit = Allowance(SOURCE_RATES), SpoolLimit()
+    size = limit.size_bytes // limit.messages
+    assert all(allowance.take("agents/a", size, 0.0) for _ in range(limit.messages))
 
 
 async def test_all_operators_are_one_source(desk: Desk) -> None:
@@ -140,3 +151,22 @@ async def test_what_was_said_while_no_scheduler_ran_is_no_flood(desk: Desk) -> N
     # Who says more than it may have said in that hour is a flood all the same.
     await desk.hears(*flood(desk, 4000), wait_s=0.5)
     assert service.intake.counts["over_rate"] == pytest.approx(4000 - 3600 - 50, abs=30)
+
+
+async def test_a_tick_that_is_done_again_counts_once_against_those_it_is_of(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports: dict[Any, Any] = engine._REPORTS
+
+    def broken(turn: Any, job: JobSubmitted, real: Any = observe.submitted) -> None:
+        if job.job.startswith("poison"):
+            raise ZeroDivisionError
+        real(turn, job)
+
+    monkeypatch.setitem(reports, JobSubmitted, broken)
+    service = desk.start(rates=FEW)
+    poison = [desk.say(of("alice", f"poison{n}"), "/tenants/alice") for n in range(4)]
+    good = [desk.say(of("alice", f"good{n}"), "/tenants/alice") for n in range(30)]
+    await desk.hears(*poison, *good)
+    assert service.intake.counts["over_rate"] == 0
+    assert len(service.engine.state.jobs) == 30

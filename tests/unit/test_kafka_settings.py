@@ -1,16 +1,20 @@
 """What Kafka clients are made with: how they are let in, and what a broken file is called."""
 
+import contextlib
 import ssl
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from aiokafka.errors import InvalidReplicationFactorError
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from bus.contract import BusError
 from bus.kafka_client import client_settings
 from bus.kafka_topics import _check
 from bus.options import KafkaOptions, Tls, kafka_options
+from tests.certificates import Authority
 
 
 @pytest.mark.parametrize(
@@ -54,6 +58,41 @@ def test_unusable_certificate_is_named(tmp_path: Path) -> None:
         make()
         with pytest.raises(BusError, match=r"^\[kafka\] TLS files .*ca\.pem: "):
             client_settings(KafkaOptions("one:9092", tls=Tls(ca_file=str(file))))
+
+
+def shown(client: ssl.SSLContext, authority: Authority) -> bytes:
+    """The certificate that a client shows when it connects."""
+    files = authority.sign("broker", names=("one",), server=True)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    assert files.cert is not None
+    server.load_cert_chain(files.cert, files.key)
+    server.load_verify_locations(authority.ca)
+    server.verify_mode = ssl.CERT_REQUIRED
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(back, there, server_hostname="one"),
+        server.wrap_bio(there, back, server_side=True),
+    ]
+    for _ in range(4):
+        for end in ends:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    return ends[1].getpeercert(binary_form=True) or b""
+
+
+def test_clients_that_were_made_before_show_a_certificate_that_was_renewed(tmp_path: Path) -> None:
+    """Some live as long as their process, and connect again now and then."""
+    authority = Authority(tmp_path)
+    files = authority.sign("scheduler")
+    assert files.cert is not None
+    tls = Tls(str(authority.ca), str(files.cert), str(files.key))
+    options = KafkaOptions("one:9092", tls=tls)
+    old = client_settings(options)["ssl_context"]
+    before = shown(old, authority)
+    authority.sign("scheduler")
+    client_settings(options)  # another client is made, since one failed
+    der = x509.load_pem_x509_certificate(files.cert.read_bytes()).public_bytes
+    assert shown(old, authority) == der(Encoding.DER) != before
 
 
 def test_topics_have_three_copies_unless_fewer_are_asked_for() -> None:

@@ -3,17 +3,19 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bus.contract import Message
+from scheduler.core import engine
 from scheduler.policies.registry import make_policy
 from scheduler.service import SchedulerService
 from scheduler.service_config import ServiceConfig
-from schemas.commands import RenewLease
-from schemas.events import LinkLost, LinkOpened
+from schemas.commands import Rebirth, RenewLease
+from schemas.events import JobSubmitted, LinkLost, LinkOpened
 from schemas.topics import COMMANDS, EVENTS
-from tests.builders import node_born, progressed
+from tests.builders import node_born, progressed, submitted
 from tests.desk import Desk, measured, open_desk
 
 AGENT = "agent-train"
@@ -111,3 +113,17 @@ async def test_commands_carry_their_signature_and_time_is_taken(tmp_path: Path) 
         assert {what for what, _ in took} == {"decision", "transaction"}
         assert all(seconds >= 0.0 for _, seconds in took)
         assert (service.leads, await service.lag()) == (True, 0)
+
+
+async def test_who_comes_back_is_greeted_though_the_tick_is_done_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(turn: Any, job: JobSubmitted) -> None:
+        raise ZeroDivisionError
+
+    reports: dict[Any, Any] = engine._REPORTS
+    monkeypatch.setitem(reports, JobSubmitted, broken)
+    await desk.wait(3600.0)
+    assert not await desk.commands(Rebirth), "it is given up, and nobody there to be asked"
+    await desk.hears(desk.say(submitted("poison")), desk.say(measured()), wait_s=60.0)
+    assert len(await desk.commands(Rebirth)) == 1
