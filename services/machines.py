@@ -339,6 +339,7 @@ def _lender(
     locks: Mapping[str, Sequence[Path]],
 ) -> Lender:
     folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)  # what the owner's servers write is not for jobs, which run as other users
     if section.hooks is not None:
         return HookLender(section.hooks, folder)
     if section.webhook is not None:

@@ -184,7 +184,11 @@ def _mounts(work: Work, options: KubernetesOptions) -> list[Json]:
 def _environment(work: Work, options: KubernetesOptions, run: Path) -> list[Json]:
     world = str(len(nodes_of(work)))
     # A program cannot pass itself off as another job, nor be told of a checkpoint there is not.
-    wanted = {k: v for k, v in work.program.env.items() if not k.startswith("TIDEGATE_")}
+    wanted = {
+        k: v
+        for k, v in work.program.env.items()
+        if not k.startswith("TIDEGATE_") and k != "RANK"  # of two of one name the last counts
+    }
     first = f"{job_name(work)}-0.{options.service}" if options.service else "127.0.0.1"
     said = {
         **{name: _literal(value) for name, value in wanted.items()},

@@ -20,7 +20,6 @@ from runtime.core.messages import (
     OutputsStored,
     Placement,
     ScaleWorkers,
-    StartWorkers,
     StopWorkers,
     WorkersLeft,
 )
@@ -61,7 +60,7 @@ class Gangs:
                 f"epoch: {data.job} is held here at epoch {gang.epoch}; scale it, or stop it first"
             )
         placement = self._memory.usable(data.placement, data.job)
-        self._memory.gangs[data.job] = Gang(
+        gang = self._memory.gangs[data.job] = Gang(
             data.job,
             data.epoch,
             placement,
@@ -74,9 +73,7 @@ class Gangs:
         )
         self._memory.occupy(placement, data.job)
         self._touch(data.job)
-        turn.actions.append(
-            StartWorkers(data.job, data.epoch, placement, data.spec, data.step, data.transfer_s)
-        )
+        self._resumes.start(gang, data.transfer_s, turn)
 
     def scale(self, data: ScaleGang, command: str, turn: Turn) -> None:
         gang = self._memory.gangs.get(data.job)
@@ -89,15 +86,19 @@ class Gangs:
         if gang.phase == "stopping":
             raise Refused(f"job: {data.job} is stopping; start it anew when its GPUs are free")
         placement = self._memory.usable(data.placement, data.job)
+        waits, more = self._resumes.waits(gang), without(placement, gang.placement)
+        if not waits and not self._resumes.is_free(more):
+            raise Refused("placement: the agent began anew, and an owner has not left again yet")
         if left := without(gang.placement, placement):
             gang.leaving.append((gang.epoch, left))
         self._memory.occupy(placement, data.job)
         gang.epoch, gang.placement, gang.phase = data.epoch, placement, "scaling"
         gang.cause, gang.resumes = command, 0
         self._touch(data.job)
-        if self._resumes.cancel(gang):  # none of its workers runs: start it on the new GPUs
+        if waits:  # none of its workers runs: start it on the new GPUs
+            gang.phase = "starting"
             self._free_leaving(gang, turn)
-            self._resumes.begin(gang, turn)
+            self._resumes.look(turn)
             return
         turn.actions.append(ScaleWorkers(data.job, data.epoch, placement))
 

@@ -43,8 +43,10 @@ def take(path: Path, lock_owner: dict[str, object], *, shared: bool = False) -> 
         Locked: another process has it.
         OSError: the file cannot be used.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        # Who may read a file may lock it: a job of another user would keep everybody from the GPU.
+        os.fchmod(descriptor, 0o600)
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(lock_owner).encode() + b"\n", 0)

@@ -112,9 +112,7 @@ def _gauge(metric: Metric | None, page: Page, most: float, doubts: list[str]) ->
         return None
     if 0 <= value <= most:
         return value
-    # A summary without observations is NaN by the format's own rule.
-    if not (math.isnan(value) and "quantile" in metric.labels):
-        doubts.append(f"{metric.names[0]} is {value:g}, which cannot be")
+    doubts.append(f"{metric.names[0]} is {value:g}, which cannot be")
     return None
 
 
@@ -139,7 +137,11 @@ def _value(metric: Metric, page: Page) -> float | None:
 
 def _rows(metric: Metric, rows: Iterable[Series]) -> list[Series]:
     wanted = metric.labels.items()
-    return [row for row in rows if all(row.labels.get(label) == value for label, value in wanted)]
+    found = [row for row in rows if all(row.labels.get(label) == value for label, value in wanted)]
+    if "quantile" not in metric.labels:
+        return found
+    # A summary without observations is NaN by the format's own rule, as of a model without users.
+    return [row for row in found if not math.isnan(row.value)]
 
 
 def _distinct(metric: Metric, rows: Iterable[Series]) -> list[float]:

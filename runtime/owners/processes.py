@@ -187,18 +187,16 @@ def bound_log(log: Path, max_bytes: int) -> None:
     """Cut a log that is too long to its last half; its writers append and go on.
 
     Lines written at the same moment may be lost; keeping logs from filling the disk matters more.
+    A log that cannot be cut (a full disk, one that fails) stays as it is: it is no reason to end.
     """
-    try:
-        with log.open("r+b") as file:
-            if file.seek(0, os.SEEK_END) <= max_bytes:
-                return
-            file.seek(-(max_bytes // 2), os.SEEK_END)
-            tail = file.read(max_bytes // 2)
-            file.seek(0)
-            file.truncate()
-            file.write(tail)
-    except FileNotFoundError:
-        return
+    with contextlib.suppress(OSError), log.open("r+b") as file:
+        if file.seek(0, os.SEEK_END) <= max_bytes:
+            return
+        file.seek(-(max_bytes // 2), os.SEEK_END)
+        tail = file.read(max_bytes // 2)
+        file.seek(0)
+        file.truncate()
+        file.write(tail)
 
 
 def last_line(log: Path) -> str:

@@ -181,11 +181,12 @@ class ServedOwner:
         self._save()
         for outcome in self._lender.poll(self._now_s):
             self._learn(outcome, self._nodes[outcome.node])
-        reports = [held.report for held in self._nodes.values() if held.report is not None]
-        if not self._save():
-            return []  # a drain that a crash could undo must not be reported
+        is_kept, reports = self._save(), list[NodeDrained | NodeHandedBack]()
         for held in self._nodes.values():
-            held.report = None
+            # A drain that a crash could undo must not be reported; a hand-back would be repeated.
+            if held.report is not None and (is_kept or isinstance(held.report, NodeHandedBack)):
+                reports.append(held.report)
+                held.report = None
         return reports
 
     def next_due_s(self) -> float | None:

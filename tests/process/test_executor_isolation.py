@@ -107,6 +107,22 @@ def test_a_job_is_its_tenants_user_and_has_its_own_folders_alone(site: Bench) ->
 
 
 @need_root
+def test_a_job_cannot_keep_others_from_a_gpu(site: Bench) -> None:
+    """Who may read a lock file may lock it, and its owner would not have the GPU back."""
+    before = os.umask(0o022)
+    try:
+        start(site, "blue", sh("true"))
+        site.hears(GangCompleted)
+        (lock,) = site.options.lock_folder.glob("gpu-*1.lock")
+        start(site, "red", sh(f"flock -n {lock} echo TAKEN; exit 0"), epoch=2)
+        site.hears(GangCompleted, 2)
+        assert "Permission denied" in output(site, epoch=2)
+        assert "TAKEN" not in output(site, epoch=2)
+    finally:
+        os.umask(before)
+
+
+@need_root
 def test_checkpoints_are_stored_and_fetched_for_their_tenant(site: Bench) -> None:
     save = 'echo 7 > $TIDEGATE_CHECKPOINT_DIR/seven; echo \'{"step": 7, "checkpoint": "seven"}\' '
     start(site, "red", sh(save + ">> $TIDEGATE_PROGRESS; sleep 1"))

@@ -131,6 +131,11 @@ def test_the_log_is_bounded(folder: Path) -> None:
     assert (folder / "s1.log").stat().st_size <= 4096
 
 
+def test_a_log_that_cannot_be_used_fails_the_hook_and_not_the_agent(folder: Path) -> None:
+    (folder / "s1.log").mkdir(parents=True)
+    assert "s1.log" in drained(HookLender(options(("true",)), folder)).error
+
+
 def test_nodes_do_not_wait_for_each_other(folder: Path) -> None:
     lender = HookLender(options(sh("test {node} = quick || sleep 600")), folder)
     lender.begin("slow", "drain", time.time())

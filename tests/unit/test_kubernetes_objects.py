@@ -61,6 +61,14 @@ def test_dollars_stay_the_programs(tmp_path: Path) -> None:
     assert names.index("RANK") < names.index("TIDEGATE_PROGRESS")
 
 
+def test_a_program_cannot_say_which_worker_a_pod_is(tmp_path: Path) -> None:
+    """All of them were that one, and waited for the others for ever."""
+    said = container(job_body(work(EVEN, env={"RANK": "7", "WORLD_SIZE": "9"}), options(tmp_path)))
+    ranks = [one for one in said["env"] if one["name"] == "RANK"]
+    assert [list(one) for one in ranks] == [["name", "valueFrom"]]
+    assert [one["value"] for one in said["env"] if one["name"] == "WORLD_SIZE"] == ["4"]
+
+
 def test_paths_are_those_of_the_pods(tmp_path: Path) -> None:
     there = options(tmp_path, mount=Path("/mnt"))
     said = container(job_body(work(EVEN, resume=ROOT / "runs/j/2/checkpoints/9"), there))

@@ -134,6 +134,18 @@ def test_absurd_counts_of_waiting_requests_are_no_reading(name: str, value: str)
         read(server, text)
 
 
+def test_the_latency_of_a_model_is_known_though_another_has_no_users() -> None:
+    """A missed target was seen only while all models of a server had users."""
+    triton = server_named("triton")
+    assert triton is not None
+    served = 'nv_inference_request_summary_us{model="resnet",version="1",quantile="0.99"} '
+    idle = page("triton").replace(f"{served}98000", f"{served}NaN")
+    assert idle != page("triton")
+    found = read(triton, idle, grown(idle, ("nv_inference_request_success", 100.0)))
+    assert found.latency_p99_s == pytest.approx(0.064)
+    assert found.doubts == ()
+
+
 def test_a_missing_count_is_no_reading() -> None:
     with pytest.raises(NoLoadError, match="vllm:num_requests_waiting is not on the page"):
         read(SERVERS[0], "vllm:num_requests_running 1\n")

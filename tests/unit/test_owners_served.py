@@ -241,6 +241,15 @@ def test_no_drain_is_reported_that_is_not_written_down(scene: Scene) -> None:
     assert scene.owner.problems() == []
 
 
+def test_a_hand_back_is_reported_though_it_cannot_be_written_down(lent: Scene) -> None:
+    """The owner had its node, and the scheduler went on calling it late."""
+    lent.file.unlink()
+    lent.file.mkdir()
+    lent.hand_back()
+    assert lent.ends("hand_back") == BACK
+    assert lent.at(1.0) is None, "once"
+
+
 def test_the_lender_s_problems_are_the_owner_s(scene: Scene) -> None:
     scene.lender.trouble = ["replica r on s1: it died"]
     assert scene.owner.problems() == ["replica r on s1: it died"]

@@ -17,12 +17,26 @@ from runtime.core import (
     NodeDrained,
     NodeSpec,
     Outputs,
+    ScaleWorkers,
     StartWorkers,
     Tick,
 )
 from schemas.commands import LendNode, RenewLease
 from schemas.events import NodeBorn, WorkerFailed, WorkerStarted, WorkerStopped
-from tests.gangs import NOW_S, SPEC, SPECS, agent, events, running, scale, start, stop, tell
+from tests.gangs import (
+    NOW_S,
+    SPEC,
+    SPECS,
+    ack,
+    agent,
+    events,
+    refusal,
+    running,
+    scale,
+    start,
+    stop,
+    tell,
+)
 
 RESUME = Limits(after_reboot="resume", resumes_max=2)
 LEASE_S = NOW_S + 3600.0
@@ -206,3 +220,45 @@ def test_one_that_waits_takes_another_size_without_a_restart() -> None:
     (begun,) = core.handle(NodeDrained("e1"), NOW_S).actions
     assert isinstance(begun, StartWorkers)
     assert (begun.epoch, begun.placement) == (2, {"e1": (0, 1)})
+
+
+def booted() -> AgentCore:
+    """One that begins with a node on loan, where nothing runs; it has its owner leave again."""
+    core = AgentCore("a", EDGE, RESUME)
+    tell(core, "lend", LendNode(node="e1", loan="L1"))
+    core.handle(NodeDrained("e1"), NOW_S)
+    core = again(core, specs=EDGE)
+    assert core.handle(Birth(), NOW_S).actions[1:] == (DrainNode("e1"),)
+    return core
+
+
+def test_a_new_gang_waits_until_an_owner_that_was_booted_too_has_left_again() -> None:
+    """It began beside the owner's server, on one GPU with it."""
+    core = booted()
+    outputs = tell(core, "start", start(step=7, e1=[0]).model_copy(update={"transfer_s": 3.0}))
+    assert (ack(outputs), outputs.actions) == (("start", "done", ""), ())
+    begun = StartWorkers("j", 1, {"e1": (0,)}, SPEC, 7, 3.0)
+    assert core.handle(NodeDrained("e1"), NOW_S).actions == (begun,)
+    (started,) = core.handle(GangStarted("j", 1, 7), NOW_S).events
+    assert started.causation == "start"
+    assert tell(core, "again", start("k", 1, e1=[1])).actions != (), "once"
+
+
+def test_a_new_gang_that_waits_may_be_stopped_or_given_another_size() -> None:
+    core = booted()
+    tell(core, "start", start(e1=[0]))
+    assert tell(core, "scale", scale(e1=[1])).actions == ()
+    begun = StartWorkers("j", 2, {"e1": (1,)}, SPEC, 0, 0.0)
+    assert core.handle(NodeDrained("e1"), NOW_S).actions == (begun,)
+    core = booted()
+    tell(core, "start", start(e1=[0]))
+    assert kinds(tell(core, "stop", stop())) == ["WorkerStopped"]
+    assert core.handle(NodeDrained("e1"), NOW_S).actions == ()
+
+
+def test_a_gang_that_runs_takes_no_more_of_a_node_before_its_owner_has_left_again() -> None:
+    core = lost_at_the_edge()
+    assert "has not left again" in refusal(tell(core, "c2", scale(e1=[0, 1])))
+    core.handle(NodeDrained("e1"), NOW_S)
+    (grown,) = tell(core, "c3", scale(epoch=3, e1=[0, 1])).actions
+    assert isinstance(grown, ScaleWorkers)

@@ -1,5 +1,6 @@
 """A machine is put together as the configuration says, or refused by the key that is wrong."""
 
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -95,6 +96,15 @@ def test_nodes_of_one_machine_share_its_gpus_out_and_none_is_given_twice(tmp_pat
         with pytest.raises(ValueError, match=r"gpu_ids: [23] GPUs named, but n1, n2 have 4"):
             _names(two, four.model_copy(update={"gpu_ids": wrong}))
     assert _names(SPECS, four) == {}  # slots have no names
+
+
+def test_what_the_owners_servers_write_is_not_for_jobs(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        made(config(tmp_path, WORKERS + OWNER))
+        assert (tmp_path / "runs" / "owner").stat().st_mode & 0o777 == 0o700
+    finally:
+        os.umask(before)
 
 
 @pytest.mark.process
