@@ -230,6 +230,15 @@ def test_maximum_user_limit_and_cooldown() -> None:
     assert rules(decide(RULES, seen)) == {"again": "capacity.cooldown"}
 
 
+def test_a_gang_that_no_pool_could_hold_keeps_nobody_of_its_queue_waiting() -> None:
+    """The cluster has enough GPUs for it, but no pool has."""
+    pools = [Pool("a", gpus=4), Pool("b", gpus=4)]
+    never = Job("never", sizes=(6,), waiting_since_s=NOW_S - 3600.0)
+    jobs = [never, Job("next", sizes=(2,), submit_s=1.0), Job("last", sizes=(2,), submit_s=2.0)]
+    found = decide(CapacityQueues(), snapshot(pools, jobs, now_s=NOW_S, sizes=(2, 6)))
+    assert sizes(found) == {"next": 2, "last": 2}
+
+
 def test_no_queue_above_falls_below_its_guarantee() -> None:
     """`p/a` is over its own guarantee, but `p` as a whole is not: another cannot take from it."""
     tree = (Queue("p", 0.5), Queue("p/a", 0.5), Queue("p/b", 0.5), Queue("q", 0.5), Queue("r", 0.0))
