@@ -51,6 +51,21 @@ def test_a_reservation_counts_who_starts_just_before() -> None:
     assert sizes(decide(Fifo(), snapshot([Pool("train")], jobs))) == {"first": 4}
 
 
+@pytest.mark.parametrize("vast", [(), (Job("vast", sizes=(16,), submit_s=0.5),)])
+@pytest.mark.parametrize("moving", [False, True])
+def test_room_is_kept_for_the_first_gang_that_will_ever_fit(
+    vast: tuple[Job, ...], moving: bool
+) -> None:
+    """Behind one that never will, and while who is there has just begun to start, too."""
+    jobs = [
+        Job("run", work_s=4000, sizes=(4,), power=1.0, held={"train-000": 4}, moving=moving),
+        *vast,
+        Job("head", sizes=(8,), submit_s=1),
+        Job("long", work_s=40_000, sizes=(4,), submit_s=2),
+    ]
+    assert sizes(decide(Fifo(), snapshot([Pool("train")], jobs))) == {}
+
+
 def test_fifo_gives_the_smallest_size_or_the_one_asked_for() -> None:
     seen = snapshot([Pool("train")], [Job("a", sizes=(1, 2, 4)), Job("b", sizes=(2, 8))])
     seen = columns(seen, requested=[3, 1])
@@ -228,6 +243,15 @@ def test_maximum_user_limit_and_cooldown() -> None:
         *BONUS[:1], ("a", "again", 10, -1), waited_s=299, first_start_s=np.array([1.0, 2.0])
     )
     assert rules(decide(RULES, seen)) == {"again": "capacity.cooldown"}
+
+
+def test_a_gang_that_no_pool_could_hold_keeps_nobody_of_its_queue_waiting() -> None:
+    """The cluster has enough GPUs for it, but no pool has."""
+    pools = [Pool("a", gpus=4), Pool("b", gpus=4)]
+    never = Job("never", sizes=(6,), waiting_since_s=NOW_S - 3600.0)
+    jobs = [never, Job("next", sizes=(2,), submit_s=1.0), Job("last", sizes=(2,), submit_s=2.0)]
+    found = decide(CapacityQueues(), snapshot(pools, jobs, now_s=NOW_S, sizes=(2, 6)))
+    assert sizes(found) == {"next": 2, "last": 2}
 
 
 def test_no_queue_above_falls_below_its_guarantee() -> None:

@@ -9,11 +9,13 @@ from hypothesis import given, settings, strategies as st
 
 from scheduler.policies.interface import Floats, Ints, Kind, LoanPhase, Plan, Snapshot
 from scheduler.policies.literature.afs import Afs, share
+from scheduler.policies.literature.edf import Edf
+from scheduler.policies.literature.elasticflow import ElasticFlow
 from scheduler.policies.literature.optimus import Optimus, climb
 from scheduler.policies.literature.pollux import Pollux, rate_at, utility
 from scheduler.policies.parts.problem import Problem, problems
 from tests.effort import examples
-from tests.markets import columns, noted
+from tests.markets import columns, noted, pools as places
 from tests.snapshots import Job, Pool, decide, snapshot
 
 SIZES = tuple(range(1, 17))
@@ -55,6 +57,36 @@ def test_jobs_are_spread_over_pools_and_none_gets_more_than_its_pool_has() -> No
     assert found == {0: (8, [0, 1]), 1: (4, [2])}
     plan = decide(Optimus(), seen)
     assert sizes_of(seen, plan) == {"job-0": 4, "job-1": 4, "job-2": 4}
+
+
+def test_who_does_not_fit_where_most_gpus_per_job_are_goes_where_it_fits() -> None:
+    """Else it waits, or is refused for good, beside GPUs that nobody uses."""
+    pools = [Pool("small", nodes=1, gpus=4), Pool("large", nodes=2, gpus=4)]
+    runs = [
+        Job(f"runs-{n}", sizes=(1,), held={f"large-00{n // 2}": 1}, submit_s=n) for n in range(3)
+    ]
+    large = Job("large", work_s=1.0, sizes=(5,), submit_s=10, deadline_s=1e6)
+    for policy in (Optimus(), Afs(), Pollux(), Edf(), ElasticFlow()):
+        plan = decide(policy, snapshot(pools, [*runs, large], sizes=SIZES))
+        assert places(plan)["large"] == "large", policy.name
+        assert not plan.decline
+
+
+def test_who_fits_beside_nobody_in_a_full_pool_goes_to_one_that_is_free() -> None:
+    """A pool with more GPUs per job may be full of gangs that give up none."""
+    pools = [Pool("full", nodes=3, gpus=8), Pool("free", nodes=1, gpus=4)]
+    runs = [
+        Job(f"runs-{n}", sizes=(8,), held={f"full-00{n}": 8}, submit_s=n, work_s=60.0)
+        for n in range(2)
+    ]
+    runs.append(Job("runs-2", sizes=(6,), held={"full-002": 6}, submit_s=2, work_s=60.0))
+    waits = Job("waits", sizes=(3,), submit_s=10)
+    plan = decide(Pollux(), snapshot(pools, [*runs, waits], sizes=SIZES))
+    assert places(plan)["waits"] == "free"
+    # One that fits nowhere takes nobody's place.
+    vast = Job("vast", sizes=(16,), submit_s=5)
+    plan = decide(Pollux(), snapshot(pools, [*runs, vast, waits], sizes=SIZES))
+    assert places(plan)["waits"] == "free"
 
 
 def test_who_is_in_no_contest_is_told_why() -> None:

@@ -20,7 +20,12 @@ TRAIN = Pool("train")
 
 def see(pools: list[Pool], **jobs: Job) -> Snapshot:
     """Build a snapshot whose jobs are called `TENANT_NAME`."""
-    seen = snapshot(pools, [replace(job, id=name) for name, job in jobs.items()], NOW_S)
+    named = [replace(job, id=name) for name, job in jobs.items()]
+    return with_tenants(snapshot(pools, named, NOW_S))
+
+
+def with_tenants(seen: Snapshot) -> Snapshot:
+    """Give jobs that are called `TENANT_NAME` their tenants."""
     tenants = tuple(name.partition("_")[0] for name in seen.jobs.ids)
     return replace(seen, jobs=replace(seen.jobs, tenants=tenants))
 
@@ -226,6 +231,24 @@ def test_whom_a_limit_keeps_out_is_told_which_limit_would_do() -> None:
     told = reason(plan(see([TRAIN], **jobs), Tide(quotas={"a": "..2"})), "a_2")
     assert (told.verb, told.rule, told.lost_to) == ("waits", "market.quota", ("a_0",))
     assert told.needs == (Need("quota_gpus", 2, 6),)
+
+
+def test_a_limit_that_is_met_stops_nobody_of_a_tenant_whose_limit_is_not() -> None:
+    """What `a` may not have in all made prices for a moment at which `b` had nothing."""
+    pools = [Pool("fast", nodes=2, gpus=4), Pool("train", gpus=4)]
+    timed = Job("b_timed", 46_000, (4,), 0.5, held={"fast-000": 4}, submit_s=1, deadline_s=33_100)
+    jobs = [
+        timed,
+        Job("a_small", 90_000, (1, 2), held={"train-000": 1}, submit_s=2),
+        Job("a_third", 50_000, (1, 2, 3, 4), held={"fast-001": 1}, submit_s=3),
+        Job("a_high", 90_000, (2, 3), held={"fast-001": 2}, priority=1, submit_s=4),
+        Job("a_large", 20_000, (8,), 1.0, priority=1, submit_s=5),
+        Job("a_six", 20_000, (6,), 1.0, submit_s=6),
+        Job("b_other", 100_000, (2, 3, 4), 1.0, held={"train-000": 2}, submit_s=7),
+        Job("c_job", 20_000, (1, 2), held={"fast-001": 1}, submit_s=8),
+    ]
+    seen = with_tenants(snapshot(pools, jobs, NOW_S, sizes=(1, 2, 3, 4, 6, 8)))
+    assert after(seen, a="4..13", b="4..10", c="2..3")["b_other"] == 2
 
 
 def test_whom_a_limit_makes_smaller_is_told_so() -> None:

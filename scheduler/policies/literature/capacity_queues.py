@@ -78,6 +78,8 @@ class _Round:
         self.size: Ints = found.size.copy()
         self.given: Ints = found.pool.copy()
         self.room: list[int] = found.room.tolist()
+        gpus = np.where(trains, seen.nodes.gpus, 0)
+        self.whole = np.bincount(seen.nodes.pool, gpus, len(self.room)).tolist()  #: if all left.
         self.hold = [0] * len(self.room)  #: of the room, what claims below guarantees wait for.
         self.why: dict[int, Because] = {}
         self.taken = 0
@@ -107,7 +109,9 @@ class _Round:
         jobs, rules = self.seen.jobs, self.rules
         gpus, tenant = int(self.size[job]), jobs.tenants[job]
         bonus = leaf.used >= leaf.least - NEARLY
-        enforced = leaf.used + gpus <= leaf.least + NEARLY
+        # A gang that no pool has GPUs for, whoever leaves, must not hold its queue up for ever.
+        claims = not bonus and gpus <= max(self.whole[pool] for pool in self.found.pools[job])
+        enforced = claims and leaf.used + gpus <= leaf.least + NEARLY
         most = leaf.user_most()
         if leaf.by_user.get(tenant, 0) + gpus > most + NEARLY:
             have = float(leaf.by_user.get(tenant, 0) + gpus)
@@ -134,7 +138,7 @@ class _Round:
             leaf.add(gpus, tenant)
             rule = "capacity.bonus" if bonus else "capacity.guaranteed"
             self.why.setdefault(job, Because(rule, figures=self._figures(leaf)))
-        elif not bonus:
+        elif claims:
             if enforced and rested_s < rules.grace_s:
                 self.hold[self.found.pools[job][0]] += gpus
             leaf.clear()  # nobody of its own queue passes a gang that its guarantee is for

@@ -45,11 +45,13 @@ class Fifo:
         pace = np.where(draft.able((Kind.TRAINING,)), jobs.affinity, 0.0)
 
         def holders(pool: int) -> list[Holder]:
-            rows = ((draft.pool == pool) & (draft.was >= 0)).nonzero()[0]
+            # Those between two allocations, too: their GPUs come free when they end.
+            moves = (jobs.phase == Phase.MOVING) & (jobs.pool == pool)
+            rows = (((draft.pool == pool) & (draft.was >= 0)) | moves).nonzero()[0]
             rate = curve.rate[rows, np.maximum(curve.present[rows], 0)]
-            left_s = jobs.remaining_steps[rows] / np.maximum(rate, 1e-12)
-            ends_s = now_s + left_s / jobs.affinity[rows, pool]
-            gpus = curve.sizes[draft.floor[rows]]
+            speed = np.maximum(rate * jobs.affinity[rows, pool], 1e-12)
+            ends_s = now_s + np.where(jobs.leaves[rows], 0.0, jobs.remaining_steps[rows] / speed)
+            gpus = np.where(moves[rows], jobs.size[rows], curve.sizes[draft.floor[rows]])
             return list(map(Holder, ends_s.tolist(), rows.tolist(), gpus.tolist()))
 
         def speeds(job: int, room: Sequence[int]) -> list[float]:

@@ -74,11 +74,13 @@ def start(
             continue
         if offered < claim.gpus:
             outcomes.append(Outcome(claim.job, -1, "capacity", head, offered))
-            if head < 0 and pools:
+            if head < 0 and pools and mode == "strict":
                 head = claim.job
-                if mode == "easy":
-                    known = {at: [*holders(at), *started[at]] for at in pools}
-                    head_pool, from_s, spare = reserve(claim.gpus, room, known)
+            elif head < 0 and pools:
+                known = {at: [*holders(at), *started[at]] for at in pools}
+                head_pool, from_s, spare = reserve(claim.gpus, room, known)
+                # One that never fits holds nothing back: room is kept for the first that will.
+                head = claim.job if head_pool >= 0 else -1
             continue
         outlasts = head_pool >= 0 and claim.ends_s(now_s, head_pool) > from_s
         shut = head_pool if outlasts and claim.gpus > spare else -1

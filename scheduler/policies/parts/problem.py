@@ -16,6 +16,7 @@ from scheduler.policies.interface import (
     Figure,
     Floats,
     Ints,
+    Jobs,
     Kind,
     Need,
     Plan,
@@ -60,7 +61,8 @@ def problems(
     """Split the jobs over the pools of some kinds; pools without any are left out.
 
     Who runs stays in its pool. Who waits, or must leave a node that closes, competes where the
-    most GPUs per competitor are, the first pool among equals.
+    most GPUs per competitor are, the first pool among equals: of those pools that can give it its
+    smallest size beside those of all who compete there, or of all if none can.
 
     Args:
         seen: What is known.
@@ -94,15 +96,18 @@ def problems(
     room: list[float] = gpus.tolist()
     count: list[int] = np.bincount(at[at >= 0], minlength=len(room)).tolist()
     able: list[list[bool]] = fits.tolist()
-    for job in free_to.nonzero()[0].tolist():
-        best, most = -1, -1.0
+    least = _least(jobs)
+    spare: list[int] = (gpus - np.bincount(at[stays], least[stays], len(room))).tolist()
+    for job, gang in zip(free_to.nonzero()[0].tolist(), least[free_to].tolist(), strict=True):
+        best, most = -1, (False, -1.0)
         for place in places:
-            share = room[place] / (count[place] + 1)
+            share = spare[place] >= gang, room[place] / (count[place] + 1)
             if able[job][place] and share > most:
                 best, most = place, share
         if best >= 0:
             at[job] = best
             count[best] += 1
+            spare[best] -= gang if most[0] else 0
     return [
         _problem(seen, pool, int(gpus[pool]), np.flatnonzero(at == pool), stays, level)
         for pool in places
@@ -179,6 +184,12 @@ def _ousted(seen: Snapshot, closed: Bools) -> Bools:
 
 def _resting(seen: Snapshot) -> Bools:
     found: Bools = seen.jobs.backoff_until_s > seen.now_s
+    return found
+
+
+def _least(jobs: Jobs) -> Ints:
+    """(n,) smallest size of each job, of those that have any."""
+    found: Ints = jobs.sizes[(jobs.rate > 0).argmax(axis=1)] if len(jobs.sizes) else jobs.size
     return found
 
 

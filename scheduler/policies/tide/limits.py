@@ -67,7 +67,8 @@ def clear_within(
     found = clear(market, np.where(levels <= cap[:, None], value, -np.inf), promises, rank)
     for _ in range(TURNS if refused.any() else 0):
         # What others paid more for is the turn of who was refused; a right is not given up.
-        outbid = quotas.limited & (found.level < cap) & ~within
+        # Whose tenant's limit refuses nobody makes room for nobody: it bids again.
+        outbid = np.isin(quotas.of, quotas.of[rows[refused]]) & (found.level < cap) & ~within
         sealed = np.where(outbid, found.level, sealed)
         open_to = np.where(levels <= sealed[rows, None], best, -np.inf)
         steps = climb(market.sizes, open_to, start)
