@@ -70,9 +70,10 @@ class SnapshotTaken(Strict):
     )
     state: dict[str, Any] = Field(description="The state of the engine.")
     sources: dict[str, Any] = Field(description="Which messages were taken, by source and boot.")
-    newest: dict[str, list[Annotated[int, Field(ge=0, lt=10**19)]]] = Field(
-        default={}, description="By agent, boot and number of the newest of its events."
-    )
+    newest: dict[
+        str,
+        Annotated[list[Annotated[int, Field(ge=0, lt=10**19)]], Field(min_length=2, max_length=2)],
+    ] = Field(default={}, description="By agent, boot and number of the newest of its events.")
     journal_offset: Count = Field(
         default=0, description="No later entry is before this offset of the journal topic."
     )

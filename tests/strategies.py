@@ -87,7 +87,9 @@ def _drawn(schema: dict[str, Any], defs: dict[str, Any]) -> SearchStrategy[Any]:
             least = schema.get("minProperties", 0)
             return st.dictionaries(names, _drawn(values, defs), min_size=least, max_size=3)
         case "object":
-            return st.dictionaries(st.text(max_size=8), json_values(), max_size=3)
+            known = schema.get("additionalProperties")
+            values = _drawn(known, defs) if isinstance(known, dict) else json_values()
+            return st.dictionaries(st.text(max_size=8), values, max_size=3)
         case other:
             raise AssertionError(f"no strategy for {other}")
 
