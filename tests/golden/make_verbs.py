@@ -28,7 +28,7 @@ from tests.golden.make import FOLDER, START_S, agent, job
 
 KEY = Signer("golden", Ed25519PrivateKey.from_private_bytes(bytes([7] * 32)))
 #: When the run ends, and when its scheduler is restarted, in minutes.
-END, RESTART = 110, 62
+END, RESTART = 114, 62
 #: The most GPUs that a job asks for and what it takes at its least size in hours, of each job.
 JOBS = ((1, 1.2), (4, 1.5), (2, 6.0), (8, 1.5), (4, 1.5), (2, 9.0), (8, 2.0), (4, 2.0))
 #: What is asked, in the order of the minutes at which it is, after the submissions. A moment in an
