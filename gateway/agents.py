@@ -78,7 +78,11 @@ async def _refusals(moment: Moment) -> list[Refusal] | None:
     if too_far(moment.feed, moment.entries - index.entries):
         return None
     begin_s = state.now_s - RECENT_S
-    after = index.place_at(begin_s).number - 1
+
+    async def begin() -> int:
+        return index.place_at(begin_s).number
+
+    after = await guarded(moment.feed, begin) - 1
     wanted = [((Kind.REFUSED,), COMMANDS)]
     bad = await mentioning(moment.feed, wanted, moment.entries, WANTED, after, _REFUSED_MOST)
     ended = ended_badly(entry for entry in bad if entry.at_s >= begin_s)

@@ -139,7 +139,7 @@ class Feed:
         self._past: Fold | None = None  #: The state with which the index catches up.
         self._begun = self._failed = False
         self._notice = ""
-        self._damages = 0  #: How often the journal was read since it was found to be damaged.
+        self._rest_s = _REST_S  #: For how long a journal that is found to be damaged rests next.
         #: Until when it is not read again, by the loop's time, unless it is another file; and why.
         self._rests: tuple[float, tuple[object, ...], str] = (0.0, (), "")
 
@@ -205,9 +205,8 @@ class Feed:
             return await self._go_on()
         except (Unreadable, InvalidTransition) as error:
             self.reset()
-            rest_s = min(_REST_S * 2.0**self._damages, _REST_MOST_S)
-            self._damages += 1
-            self._rests = _loop_s() + rest_s, self.log.file, str(error)
+            self._rests = _loop_s() + self._rest_s, self.log.file, str(error)
+            self._rest_s = min(2.0 * self._rest_s, _REST_MOST_S)
             raise
         except (sidecar.Damaged, sqlite3.Error) as error:
             if generation == self.generation:  # else who asked found it out, and it is closed
@@ -235,7 +234,7 @@ class Feed:
         self.index.commit()
         self.problem = ""
         if self._past is None:  # all of it was read
-            self._damages = 0
+            self._rest_s = _REST_S
         return self._past is not None
 
     async def _begin(self) -> None:

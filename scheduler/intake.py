@@ -246,7 +246,8 @@ class Intake:
         boot, newest = self._newest.pop(source, (bootid, -1))
         is_old = bootid < (self.dedupe.boot(source) or 0)
         if is_old or (bootid == boot and sequence < newest):
-            self._newest[source] = boot, newest
+            if newest >= 0:  # else nothing newer of it came as an event
+                self._newest[source] = boot, newest
             if isinstance(envelope.data, NodeBorn):
                 self._overtaken.add(envelope.id)
             return

@@ -13,7 +13,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from cloud_agent.clusters.attempt import Work
 from cloud_agent.kubernetes.api import Json
@@ -165,7 +165,7 @@ def _mounts(work: Work, options: KubernetesOptions) -> list[Json]:
         ValueError: what it goes on from is not in the shared folder, or lies behind a link.
     """
     resume, root = work.started.resume, options.root
-    if resume is not None and resume.resolve() != root.resolve() / resume.relative_to(root):
+    if resume is not None and not _is_plain(root, resume.relative_to(root)):
         # A link of the job's. Kubernetes would follow it, to any other job's part of the volume.
         raise ValueError(f"{resume}: lies behind a link; a checkpoint is made of plain files")
     parts = [(work.folder / name, name == TOLD) for name in (CHECKPOINTS, WORK, SAID, TOLD)]
@@ -179,6 +179,14 @@ def _mounts(work: Work, options: KubernetesOptions) -> list[Json]:
         }
         for path, read_only in parts
     ]
+
+
+def _is_plain(root: Path, there: PurePath) -> bool:
+    """Whether no link is on the way from a folder to what is there in it."""
+    try:
+        return (root / there).resolve() == root.resolve() / there
+    except RuntimeError:  # links that lead in a circle
+        return False
 
 
 def _environment(work: Work, options: KubernetesOptions, run: Path) -> list[Json]:

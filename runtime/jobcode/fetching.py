@@ -111,6 +111,8 @@ def _fetch_archive(source: CodeSource, folder: Path, stop: threading.Event) -> P
     path = folder / ("archive" if digest is None else digest)
     if digest is not None and _digest_of(path) == digest:
         return path
+    for left in folder.glob("draft*"):  # of an agent that was killed, or a fetch that was given up
+        left.unlink(missing_ok=True)
     # Of its own: a fetch that was given up may still wait for its store.
     draft = folder / f"draft-{secrets.token_hex(8)}"
     most, hashed, size = source.mib_max * _MIB, hashlib.sha256(), 0

@@ -1,6 +1,7 @@
 """The fleet as columns, agents and leaders: what the state and the journal have, and no more."""
 
 import asyncio
+import sqlite3
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from explain.reading import read_bus, read_refusals
 from explain.refusals import in_words
 from gateway import past
 from gateway.feed import Feed
+from gateway.index import Index, Place
 from gateway.subjects import Role, Sight
 from scheduler.core.stimuli import Input, LeaderStarted, NodeHeard, NodeSilent, TimePassed
 from schemas.events import CommandAcknowledged
@@ -209,6 +211,21 @@ async def test_agents_are_told_without_it_while_the_index_is_far_behind(
         monkeypatch.setattr(past, "_FAR", -1)
         monkeypatch.setattr(Feed, "building", property(lambda _: True))
         assert [one["refusals"] for one in await rows(served, "agents")] == [None, None]
+
+
+async def test_agents_are_asked_for_again_while_a_damaged_index_is_built_again(
+    refused: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def torn(_: Index, at_s: float) -> Place:
+        raise sqlite3.DatabaseError(f"the page of {at_s:g} is torn")
+
+    async with serving(refused) as served:
+        with monkeypatch.context() as patched:
+            patched.setattr(Index, "place_at", torn)
+            problem = await served.get("agents", 503)
+        assert "is built again; ask again" in problem["detail"]
+        await served.until(served.level)
+        assert len(await rows(served, "agents")) == 2
 
 
 async def test_what_an_agent_says_of_anothers_job_is_hidden_with_its_name(

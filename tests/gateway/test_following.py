@@ -5,17 +5,18 @@ import sqlite3
 import time
 from contextlib import closing
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 
 import pytest
 
 from bus.clock import SystemClock
-from bus.contract import Message
+from bus.contract import Message, Unreadable
 from bus.sqlite import SqliteBus
 from bus.sqlite_file import encode
 from gateway import cells, feed
 from gateway.feed import Feed
+from gateway.log import ServedLog
 from gateway.past import Past
 from scheduler.core.state import state_to_json
 from schemas.topics import JOURNAL
@@ -144,11 +145,25 @@ async def test_a_damaged_journal_is_read_seldom_and_another_one_at_once(
         assert (first_s >= 0.5, second_s >= 1.0) == (True, True)
         problem = await served.get("overview", 503)
         assert "restore the log from a copy" in problem["detail"]
-        count = len(begun)
+        before = len(begun)
         good.replace(log)
         await served.until(served.level)
-        assert len(begun) == count + 1
+        assert len(begun) == before + 1
         assert time.monotonic() - begun[2] < 2.0, "not after two more"
+
+
+async def test_a_journal_that_stays_damaged_is_read_each_minute_for_days(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After 17 hours of it the gateway named a bug in place of the damage, with all cells."""
+    now_s = count(0.0, 61.0)
+    monkeypatch.setattr(feed, "_loop_s", lambda: next(now_s))
+    opening = partial(SqliteBus.open_readonly, log, SystemClock())
+    closed = Feed(ServedLog("log", opening, log, tmp_path), "default", keep_index=False)
+    for _ in range(1100):
+        with pytest.raises(Unreadable, match="is not open now"):
+            await closed.advance()
+    assert closed.generation == 1100
 
 
 async def test_past_states_are_kept_within_bounds(log: Path, serving: Serving) -> None:

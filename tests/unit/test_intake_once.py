@@ -131,6 +131,21 @@ async def test_telemetry_overtakes_no_birth(desk: Desk, crashes: bool) -> None:
     assert service.intake.counts["births_overtaken"] == 0
 
 
+async def test_a_word_of_an_earlier_start_alone_keeps_no_snapshot_from_being_written(
+    desk: Desk,
+) -> None:
+    service = desk.start()
+    await desk.hears(desk.say(measured(), bootid=1, sequence=5))
+    await desk.hears(desk.say(node_born("n0"), bootid=0, sequence=3))
+    assert service.intake.dedupe.boot("/agents/agent-train") == 1
+    await service.snapshot()
+    await desk.crash()
+    await desk.hears(desk.say(node_born("n0", gpus=2), bootid=1, sequence=0))
+    service = desk.start(name="b")
+    await desk.wait(1.0)
+    assert service.engine.state.nodes["n0"].gpu_count == 2
+
+
 async def test_what_the_journal_does_not_keep_is_no_gap_after_a_crash(desk: Desk) -> None:
     service = desk.start()
     await desk.hears(desk.say(node_born("n0")))

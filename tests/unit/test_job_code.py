@@ -22,7 +22,7 @@ from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.filesystem import Filesystem
 from runtime.executors.sections import MachineOptions
 from runtime.jobcode import unpacking
-from runtime.jobcode.fetching import CodeRefused, CodeSource, fetch_code, split_address
+from runtime.jobcode.fetching import CODE, CodeRefused, CodeSource, fetch_code, split_address
 from runtime.jobcode.rules import Unfit, check_link, parts_of
 from runtime.threads import in_thread
 from schemas.programs import Program
@@ -392,6 +392,18 @@ def test_a_fetch_that_was_given_up_disturbs_no_later_one(
     assert isinstance(given_up.exception(PATIENCE_S), CheckpointError)
     second.goes_on.set()
     assert (later.result(PATIENCE_S) / "key").read_text() == "x"
+
+
+@pytest.mark.process
+def test_what_a_killed_agent_had_fetched_of_code_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "a.zip").write_bytes(zipped(("key", b"x", 0o600)))
+    there = tmp_path / "job" / CODE
+    there.mkdir(parents=True)
+    (there / "draft-0123456789abcdef").write_bytes(b"x" * 1000)
+    (there / "draft").write_bytes(b"of an earlier release")
+    source = wanted(f"file://{tmp_path}/a.zip", f"file://{tmp_path}")
+    unpacked = fetch_code(source, tmp_path / "job", threading.Event())
+    assert {path.name for path in there.iterdir()} == {"archive", unpacked.name}
 
 
 @pytest.mark.process

@@ -104,6 +104,16 @@ def test_a_pod_is_not_given_what_lies_behind_a_link_of_its_job(tmp_path: Path) -
         job_body(work(EVEN, resume=saved / "link" / "5", root=tmp_path), chosen)
 
 
+def test_links_that_lead_in_a_circle_are_the_jobs_fault(tmp_path: Path) -> None:
+    """They ended the agent, with all its jobs, and each start of it."""
+    saved = tmp_path / "runs/j/2/checkpoints"
+    saved.mkdir(parents=True)
+    (saved / "5").symlink_to("6")
+    (saved / "6").symlink_to("5")
+    with pytest.raises(ValueError, match="lies behind a link"):
+        job_body(work(EVEN, resume=saved / "5", root=tmp_path), options(tmp_path, tmp_path))
+
+
 def test_a_pod_sees_nothing_of_the_cluster_and_secrets_as_references(tmp_path: Path) -> None:
     mine = replace(work(EVEN, secrets={"TOKEN": "hub"}), tenant="vision")
     said = job_body(mine, options(tmp_path))
