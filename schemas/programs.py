@@ -100,12 +100,6 @@ class Program(Strict):
             raise ValueError(
                 f"argv: takes {said} bytes with env, at most {MAX_PROGRAM_BYTES} are carried"
             )
-        carried = len(json.dumps(self.__dict__, ensure_ascii=False).encode())
-        if carried > MAX_CARRIED_BYTES:
-            raise ValueError(
-                f"argv: the whole program takes {carried} bytes as it is written for agents, with "
-                f"each character that needs an escape; at most {MAX_CARRIED_BYTES} are carried"
-            )
         return self
 
     def _check_code(self) -> None:
@@ -121,3 +115,20 @@ class Program(Strict):
             raise ValueError("code: must not hold ..; write where the archive is")
         if self.workdir is not None:
             raise ValueError("workdir: leave it out; with code, workers begin where that is")
+
+
+def check_carried(program: Program) -> Program:
+    """Refuse a program that no start command could carry, as it is submitted.
+
+    What was taken before, by a release without this limit, can be read: agents may hold it.
+
+    Raises:
+        ValueError: it is too large.
+    """
+    carried = len(json.dumps(program.__dict__, ensure_ascii=False).encode())
+    if carried > MAX_CARRIED_BYTES:
+        raise ValueError(
+            f"argv: the whole program takes {carried} bytes as it is written for agents, with "
+            f"each character that needs an escape; at most {MAX_CARRIED_BYTES} are carried"
+        )
+    return program

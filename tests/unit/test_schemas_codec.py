@@ -25,13 +25,14 @@ from schemas.events import (
     EventData,
     GangHeld,
     JobProgressed,
+    JobSubmitted,
     NodeBorn,
     NodeMeasured,
     RatePoint,
     WorkerStarted,
 )
 from schemas.parse import repeated_key
-from schemas.programs import Program
+from schemas.programs import Program, check_carried
 from schemas.upcast import UPCASTERS, CannotUpcast, Step, upcast
 from schemas.values import (
     MAX_GPUS_PER_NODE,
@@ -40,7 +41,7 @@ from schemas.values import (
     NodeGpus,
     Strict,
 )
-from tests.builders import load, node_born
+from tests.builders import load, node_born, submitted
 
 Broken = Callable[[dict[str, Any]], object]
 
@@ -309,9 +310,9 @@ def largest_program() -> Program:
         size = (least + most + 1) // 2
         try:
             argv = ["\x01" * min(size, 32_768), "\x01" * max(0, size - 32_768)]
-            found = Program(argv=argv, image="\x01" * (size // 2))
+            found = check_carried(Program(argv=argv, image="\x01" * (size // 2)))
             least = size
-        except ValidationError:
+        except ValueError:
             most = size - 1
     assert least > 10_000
     return found
@@ -343,6 +344,15 @@ def test_the_largest_start_command_fits() -> None:
     value = encode(sent)
     assert len(value) <= MAX_MESSAGE_BYTES
     assert decode_command(value) == sent
+
+
+def test_a_program_that_an_earlier_release_took_is_read_and_not_taken_again() -> None:
+    """An agent that held it did not start again, which ended what it ran."""
+    program = Program(argv=["x", "\x01" * 30_000])
+    assert Program.model_validate_json(program.model_dump_json()) == program
+    told = submitted("j").model_dump(exclude_defaults=True)
+    with pytest.raises(ValidationError, match="program takes 180"):
+        JobSubmitted.model_validate(told | {"program": program})
 
 
 def test_what_no_reader_would_take_is_not_written() -> None:
