@@ -108,7 +108,7 @@ class Load:
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
             connection.request("GET", "/health")
             return connection.getresponse().status == 200
-        except OSError:
+        except (OSError, http.client.HTTPException):
             return False
 
     def _send(self, service_s: float) -> None:
@@ -127,7 +127,7 @@ class Load:
                     ended_s = began_s + time.monotonic() - began
                     self.served.append(Served(began_s, ended_s, port))
                     return
-            except OSError:
+            except (OSError, http.client.HTTPException):
                 pass  # it has left, or is not yet there: the next one
             finally:
                 with self._lock:

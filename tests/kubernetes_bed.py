@@ -18,6 +18,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,6 +115,8 @@ class ControlPlane:
             if error.code == 404:
                 return {}
             raise AssertionError(f"{method} {path}: {error.read()!r}") from error
+        except HTTPException as error:  # the server was killed while it answered
+            raise ConnectionError(f"{method} {path}: {error!r}") from error
 
     def forget_history(self) -> None:
         """Have etcd forget all versions but the newest: none can be followed from."""
