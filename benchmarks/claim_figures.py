@@ -97,6 +97,10 @@ def lost_by_loans(*raws: Raw) -> str:
     return ", ".join(percent(-raw["rows"][0]["gain"]) for raw in raws)
 
 
+def lent_mean(*raws: Raw) -> str:
+    return ", ".join(f"{raw['rows'][0]['lent']['mean_jct_s']:,.0f} s" for raw in raws)
+
+
 def aryl(*raws: Raw) -> str:
     return ", ".join(f"{of(raw['rows'], policy='aryl')['jct_ratio']:.2f}x" for raw in raws)
 
