@@ -14,6 +14,7 @@ from runtime.executors.locks import lock_path
 from runtime.executors.processes import identity
 from runtime.executors.progress import ProgressFile
 from schemas.programs import Program
+from tests.patience import whole_lines
 from tests.workers import ELASTIC, NODE, TRAINER, Bench, bench, python, shell
 
 TRAIN = Path(__file__).parents[2] / "examples" / "train_elastic.py"
@@ -30,8 +31,7 @@ def _workers(jig: Bench, epoch: int = 1) -> list[int]:
 
 
 def _said(jig: Bench, epoch: int = 1) -> list[dict[str, Any]]:
-    lines = (jig.run(epoch) / "progress.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
+    return [json.loads(line) for line in whole_lines(jig.run(epoch) / "progress.jsonl")]
 
 
 def _free(jig: Bench, gpu: int) -> bool:

@@ -19,7 +19,7 @@ from runtime.core import (
     WorkersLeft,
 )
 from runtime.executors.environment import machine_environment
-from tests.patience import wait_until
+from tests.patience import wait_until, whole_lines
 from tests.workers import TRAINER, Bench, bench, python, shell
 
 
@@ -192,7 +192,7 @@ def test_a_gang_grows_and_shrinks_and_repeats_no_step(jig: Bench) -> None:
     jig.until(lambda: jig.step() > left[0].step)
     steps = []
     for epoch in (1, 2, 3):
-        lines = map(json.loads, (jig.run(epoch) / "progress.jsonl").read_text().splitlines())
+        lines = map(json.loads, whole_lines(jig.run(epoch) / "progress.jsonl"))
         steps += [line["step"] for line in lines if "checkpoint" not in line]
     assert steps == list(range(1, len(steps) + 1))
     assert jig.ends(3).epoch == 3
