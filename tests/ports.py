@@ -4,6 +4,7 @@ import contextlib
 import os
 import random
 import shutil
+import signal
 import socket
 from pathlib import Path
 
@@ -39,6 +40,12 @@ def answers(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(0.5)
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def kill(pid: int) -> None:
+    """Kill a process, which may have ended since it was found: with another one, say."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def alive(pid: int) -> bool:
