@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from bus.clock import PacedClock
 
@@ -25,6 +26,16 @@ def wait_until(condition: Callable[[], object], what: str = "it never came to th
     while not condition():
         assert time.monotonic() < deadline_s, what
         time.sleep(0.01)
+
+
+def whole_lines(file: Path) -> list[str]:
+    """Give the lines of a file that somebody still writes, none if it is not there.
+
+    A line that is appended by one call is there half for a moment where it crosses a page of the
+    file: such an end is left out.
+    """
+    text = file.read_bytes() if file.exists() else b""
+    return text[: text.rfind(b"\n") + 1].decode().splitlines()
 
 
 async def take_part(

@@ -2,21 +2,32 @@
 
 import contextlib
 import os
+import random
 import shutil
+import signal
 import socket
 from pathlib import Path
 
 #: Where daemons are, besides.
 PATH = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
+#: Two workers of one run choose apart, whatever a test has seeded.
+_RANDOM = random.SystemRandom()
 
 
 def free_ports(count: int) -> list[int]:
     """Find so many."""
     with contextlib.ExitStack() as probes:
         found = [probes.enter_context(socket.socket()) for _ in range(count)]
-        for one in found:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in found]
+        return [_bound(one) for one in found]
+
+
+def _bound(probe: socket.socket) -> int:
+    """Bind to a free port; below those that Linux gives out, of which others get one meanwhile."""
+    while True:
+        port = _RANDOM.randrange(10_000, 32_000)
+        with contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def free_port() -> int:
@@ -29,6 +40,12 @@ def answers(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(0.5)
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def kill(pid: int) -> None:
+    """Kill a process, which may have ended since it was found: with another one, say."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def alive(pid: int) -> bool:

@@ -171,13 +171,16 @@ def _visible(node: str, gpus: Sequence[int], gpu_ids: Mapping[str, Sequence[str]
     return ",".join(ids[gpu] for gpu in gpus)
 
 
-def free_port(job: str, epoch: int) -> int:
-    """Pick a port that nobody listens on now, another for each epoch.
+def free_port(run: Path, epoch: int) -> int:
+    """Pick a port that nobody listens on now, another for each epoch of a run.
+
+    Two that begin at once are to have two, though no worker listens yet; that holds for jobs of one
+    name, too, which two agents of this machine begin.
 
     Raises:
         OSError: all are taken.
     """
-    first = zlib.crc32(f"{job}/{epoch}".encode())
+    first = zlib.crc32(f"{run}/{epoch}".encode())
     for number in range(len(_PORTS)):
         port = _PORTS[(first + number) % len(_PORTS)]
         with socket.socket() as probe, contextlib.suppress(OSError):

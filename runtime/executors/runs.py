@@ -167,7 +167,7 @@ class Run:
             self.checkpoints,
             self.order.resume,
             self._options.grace_s,
-            free_port(self.order.job, self.order.epoch),
+            free_port(self.folder, self.order.epoch),
         )
 
     def _plan(self, gang: RunEnvironment) -> dict[str, Any]:
@@ -316,7 +316,7 @@ class Run:
         stay = [lock for lock in stay if lock in gpus]
         if not stay:
             raise ValueError("no worker would stay")
-        port = free_port(self.order.job, request.epoch)
+        port = free_port(self.folder, request.epoch)
         workers: list[dict[str, Any]] = [
             {"rank": rank, "lock": lock} for rank, lock in enumerate(stay)
         ]

@@ -106,7 +106,8 @@ def _largest_checkpoint(folder: Path) -> tuple[int, int]:
     In bytes; 0 if there is none.
     """
     largest, held = dict[str, int](), Counter[str]()
-    for path in folder.glob(f"runs/*/*/{CHECKPOINTS}/*"):
+    runs = (run for job in _inside(folder / "runs") for run in _inside(job))
+    for path in (path for run in runs for path in _inside(run / CHECKPOINTS)):
         job = path.relative_to(folder).parts[1]
         files = path.rglob("*") if path.is_dir() else [path]
         try:
@@ -116,6 +117,14 @@ def _largest_checkpoint(folder: Path) -> tuple[int, int]:
         largest[job] = max(size, largest.get(job, 0))
         held[job] += size
     return max(((size, held[job]) for job, size in largest.items()), default=(0, 0))
+
+
+def _inside(folder: Path) -> list[Path]:
+    """Give what is in a folder; nothing if it is none, or is just being removed."""
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
 
 
 def _told(size_bytes: int) -> str:

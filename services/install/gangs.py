@@ -49,8 +49,15 @@ def running_gangs(workers: Path) -> list[RunningGang] | None:
         return []
     except OSError:
         return None
-    found = [_gang(folder) for job in jobs for folder in sorted(job.glob("*"))]
+    found = [_gang(folder) for job in jobs for folder in _runs(job)]
     return [gang for gang in found if gang is not None]
+
+
+def _runs(job: Path) -> list[Path]:
+    try:
+        return sorted(job.iterdir())
+    except OSError:
+        return []  # no folder, or the agent is just removing it
 
 
 def _gang(folder: Path) -> RunningGang | None:

@@ -7,7 +7,6 @@ that belongs to a deployment is below one folder. Times are seconds instead of m
 
 import json
 import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -16,7 +15,7 @@ from schemas.events import JobSubmitted, RatePoint
 from schemas.programs import Program
 from tests.builders import submitted
 from tests.chaos.processes import NAMESPACE, Deployment
-from tests.ports import free_ports
+from tests.ports import free_ports, kill
 
 ROOT = Path(__file__).parents[2]
 CLOUD, EDGE = "cloud", "edge-1"
@@ -147,7 +146,7 @@ class RealFleet(Deployment):
         self.end_agents()
         self.end_processes(list(self.processes))
         for pid in self.pids():
-            os.kill(pid, signal.SIGKILL)
+            kill(pid)
         if self._brokers is not None:
             self._brokers.down()
             self._brokers = None
@@ -197,10 +196,7 @@ class RealFleet(Deployment):
         self.processes[agent].kill()
         while pids := self.pids(agent):
             for pid in pids:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
+                kill(pid)
             time.sleep(0.01)
         for file in self.runs(agent).glob("*/*/shim.json"):
             said = json.loads(file.read_text())

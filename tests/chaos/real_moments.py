@@ -87,7 +87,7 @@ def _of_run(fleet: RealFleet, agent: str, run: Path) -> Iterator[Moment]:
     asked = _read(run / "stop.json")
     if asked is not None:
         yield Moment("resizing" if asked["why"] == "scale" else "leaving", agent, job, run)
-    elif not (run / "progress.jsonl").exists() or not (run / "progress.jsonl").stat().st_size:
+    elif not _size(run / "progress.jsonl"):
         yield Moment("starting", agent, job, run)
     elif any((run / "checkpoints").glob(".step-*")):
         yield Moment("checkpointing", agent, job, run)
@@ -102,6 +102,14 @@ def _may_live(run: Path) -> bool:
         return said is None or bytes(run) in Path(f"/proc/{said[0]}/environ").read_bytes()
     except OSError:
         return False
+
+
+def _size(file: Path) -> int:
+    """Give how large a file is; 0 if it is not there, or leaves with its run at this moment."""
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
 
 
 def _read(file: Path) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
+from tests.patience import PATIENCE_S
 from tidegate_client import NoGateway, TidegateError, TimedOut
 from tidegate_client.login import (
     LoginError,
@@ -101,7 +102,7 @@ class Browser:
         said = {"state": self.asked["state"], **self._over}
         said |= {} if self._code is None else {"code": self._code}
         where = self.asked["redirect_uri"]
-        with httpx.Client(trust_env=False) as http:
+        with httpx.Client(trust_env=False, timeout=PATIENCE_S) as http:
             for _ in range(self._strangers):
                 for path in (f"{where}?code=forged&state=guessed", where.replace("call", "fall")):
                     self.seen.append(http.get(path).status_code)

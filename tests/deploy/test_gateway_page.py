@@ -40,7 +40,7 @@ def token(tmp_path: Path) -> Iterator[tuple[str, str]]:
     )  # fmt: skip
     assert process.stdout is not None
     url, secret = f"http://127.0.0.1:{port}", process.stdout.readline().strip().split("token=")[1]
-    client = httpx.Client(headers={"Authorization": f"Bearer {secret}"})
+    client = httpx.Client(headers={"Authorization": f"Bearer {secret}"}, timeout=PATIENCE_S)
 
     def ready() -> bool:
         with contextlib.suppress(httpx.TransportError):

@@ -22,6 +22,7 @@ from scheduler.core.state import state_to_json
 from schemas.topics import JOURNAL
 from tests.gateway.conftest import Serving
 from tests.gateway.growing import grow
+from tests.patience import PATIENCE_S
 
 
 async def test_a_log_is_followed_and_may_begin_empty(
@@ -136,6 +137,8 @@ async def test_a_damaged_journal_is_read_seldom_and_another_one_at_once(
 
     async def counted(self: Feed) -> None:
         begun.append(time.monotonic())
+        if len(begun) == 3:
+            self._rest_s = 10.0 * PATIENCE_S
         await begin(self)
 
     monkeypatch.setattr(Feed, "_begin", counted)
@@ -147,9 +150,8 @@ async def test_a_damaged_journal_is_read_seldom_and_another_one_at_once(
         assert "restore the log from a copy" in problem["detail"]
         before = len(begun)
         good.replace(log)
-        await served.until(served.level)
+        await served.until(served.level)  # long before the damaged one were read again
         assert len(begun) == before + 1
-        assert time.monotonic() - begun[2] < 2.0, "not after two more"
 
 
 async def test_a_journal_that_stays_damaged_is_read_each_minute_for_days(

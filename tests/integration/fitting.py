@@ -13,6 +13,7 @@ from typing import Any
 from schemas.events import JobSubmitted
 from schemas.programs import Program
 from tests.builders import submitted
+from tests.patience import whole_lines
 
 STEPS = 80
 #: Where it waits.
@@ -80,8 +81,8 @@ class Fit:
 
     def steps(self) -> list[tuple[int, str]]:
         """Give each step that was taken, in order, with the node where it was."""
-        lines = self._taken.read_text().splitlines() if self._taken.exists() else []
-        return [(int(line.split()[0]), line.split()[1]) for line in lines]
+        lines = (line.split() for line in whole_lines(self._taken))
+        return [(int(step), node) for step, node in lines]
 
     def waits(self) -> bool:
         """Whether it is half-way."""

@@ -21,7 +21,7 @@ from schemas.codec import encode, event
 from schemas.events import EventData, JobSubmitted, RatePoint
 from schemas.topics import EVENTS
 from tests.builders import submitted
-from tests.patience import PATIENCE_S, wait_until
+from tests.patience import PATIENCE_S, wait_until, whole_lines
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Service:
     log: Path
 
     def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.log.read_text().splitlines()]
+        return [json.loads(line) for line in whole_lines(self.log)]
 
     @property
     def port(self) -> int:

@@ -6,7 +6,6 @@ What each holds: no step is lost or taken twice, and the result is what it is wi
 import asyncio
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ from tests.integration.machine import ROOT, tidegate
 from tests.integration.processes import Fleet, Service, submit, until
 from tests.kubernetes_bed import ControlPlane
 from tests.patience import PATIENCE_S
-from tests.ports import answers, free_ports
+from tests.ports import answers, free_ports, kill
 
 pytestmark = pytest.mark.slow
 AGENT = """
@@ -176,7 +175,7 @@ def cell(tmp_path: Path, fleets: Callable[[Path, str], Fleet]) -> Iterator[Cell]
     """A cell, of which nothing is left."""
     yield Cell(tmp_path, fleets)
     for pid in below(tmp_path):
-        os.kill(pid, signal.SIGKILL)
+        kill(pid)
 
 
 def below(folder: Path) -> list[int]:

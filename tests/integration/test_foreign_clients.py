@@ -24,7 +24,7 @@ from tests.brokers import JARS, JAVA
 from tests.builders import node_born
 from tests.composed import ROOT
 from tests.integration.processes import Fleet, Service, job, ready, submit, until
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, whole_lines
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 BORN = node_born("jetson", agent="jetson", pool="edge", kind="edge", gpus=1)
@@ -74,7 +74,7 @@ class Tools:
         command = ["mosquitto_sub", "-V", "5", "-q", "1", "-L", url, "-F", "%x"]
         with log.open("wb") as out, subprocess.Popen(command, stdout=out) as process:
             try:
-                yield lambda: [bytes.fromhex(line) for line in log.read_text().split()]
+                yield lambda: [bytes.fromhex(line) for line in whole_lines(log)]
             finally:
                 process.terminate()
 

@@ -27,7 +27,7 @@ from schemas.programs import Program
 from schemas.topics import EVENTS, JOURNAL
 from tests.brokers import Brokers, fresh_namespace
 from tests.integration.processes import Fleet, Service, ready, submit
-from tests.patience import PATIENCE_S, wait_until
+from tests.patience import PATIENCE_S, wait_until, whole_lines
 from tests.workers import kill_all, same_weights, straight_weights
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -100,8 +100,7 @@ class Site:
         return self.folder / "loss"
 
     def steps(self) -> list[int]:
-        lines = self.loss.read_text().splitlines() if self.loss.exists() else []
-        return [int(line.split()[1]) for line in lines]
+        return [int(line.split()[1]) for line in whole_lines(self.loss)]
 
     def pace(self, step_s: float) -> None:
         draft = self.folder / "pace.draft"

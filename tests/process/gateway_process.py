@@ -46,7 +46,9 @@ class Process:
 
     def client(self) -> httpx.Client:
         return httpx.Client(
-            base_url=f"{self.url}/api/v1", headers={"Authorization": f"Bearer {self.token}"}
+            base_url=f"{self.url}/api/v1",
+            headers={"Authorization": f"Bearer {self.token}"},
+            timeout=PATIENCE_S,
         )
 
     def ready(self) -> None:

@@ -14,6 +14,7 @@ from runtime.executors.locks import lock_path
 from runtime.executors.processes import identity
 from runtime.executors.progress import ProgressFile
 from schemas.programs import Program
+from tests.patience import PATIENCE_S, whole_lines
 from tests.workers import ELASTIC, NODE, TRAINER, Bench, bench, python, shell
 
 TRAIN = Path(__file__).parents[2] / "examples" / "train_elastic.py"
@@ -30,8 +31,7 @@ def _workers(jig: Bench, epoch: int = 1) -> list[int]:
 
 
 def _said(jig: Bench, epoch: int = 1) -> list[dict[str, Any]]:
-    lines = (jig.run(epoch) / "progress.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
+    return [json.loads(line) for line in whole_lines(jig.run(epoch) / "progress.jsonl")]
 
 
 def _free(jig: Bench, gpu: int) -> bool:
@@ -214,14 +214,24 @@ def test_a_stop_in_the_middle_loses_no_step(jig: Bench) -> None:
     assert jig.pids() == set()
 
 
-def test_workers_that_were_asked_to_leave_are_not_asked_for_another_size(jig: Bench) -> None:
+def test_workers_that_were_asked_to_leave_are_not_asked_for_another_size(tmp_path: Path) -> None:
     # The first step comes after the order, so that they are restarted, and before they are gone.
-    slow = ELASTIC.replace("while True:\n", "while True:\n    time.sleep(0.5)\n")
-    slow = slow.replace('elif wish == "leave":\n', 'elif wish == "leave":\n        time.sleep(1)\n')
-    jig.start(python(slow, resize="in_place"))
-    jig.until(lambda: (jig.run() / "checkpoints" / "met-1-0").exists())
-    jig.scale(0, 1, epoch=2)
-    assert jig.hears(GangStarted).epoch == 2
-    assert jig.executor.fallbacks == 0
-    assert not (jig.run() / "resize.json").exists()
-    assert jig.run(2).exists()
+    waits = "while generation == 1 and not (folder / '{}').exists():\n{}time.sleep(0.01)\n"
+    slow = ELASTIC.replace("while True:\n", waits.format("ordered", "    ") + "while True:\n")
+    leave = 'elif wish == "leave":\n'
+    slow = slow.replace(leave, leave + " " * 8 + waits.format("looked", " " * 12))
+    # However long they take to begin: they have not begun before they say so.
+    with bench(tmp_path, quiet_start_s=PATIENCE_S) as jig:
+        folder = jig.run() / "checkpoints"
+        jig.start(python(slow, resize="in_place"))
+        jig.until(lambda: (folder / "met-1-0").exists())
+        jig.scale(0, 1, epoch=2)
+        (folder / "ordered").touch()
+        jig.until(lambda: _said(jig))
+        for _ in range(10):
+            jig.look()
+        (folder / "looked").touch()
+        assert jig.hears(GangStarted).epoch == 2
+        assert jig.executor.fallbacks == 0
+        assert not (jig.run() / "resize.json").exists()
+        assert jig.run(2).exists()

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from runtime.core import (
     WorkersLeft,
 )
 from runtime.executors.environment import machine_environment
-from tests.patience import wait_until
+from tests.patience import wait_until, whole_lines
 from tests.workers import TRAINER, Bench, bench, python, shell
 
 
@@ -192,7 +193,7 @@ def test_a_gang_grows_and_shrinks_and_repeats_no_step(jig: Bench) -> None:
     jig.until(lambda: jig.step() > left[0].step)
     steps = []
     for epoch in (1, 2, 3):
-        lines = map(json.loads, (jig.run(epoch) / "progress.jsonl").read_text().splitlines())
+        lines = map(json.loads, whole_lines(jig.run(epoch) / "progress.jsonl"))
         steps += [line["step"] for line in lines if "checkpoint" not in line]
     assert steps == list(range(1, len(steps) + 1))
     assert jig.ends(3).epoch == 3
@@ -254,6 +255,15 @@ def test_the_environment_is_the_promised_one_and_nothing_of_the_agents(
     assert "secret" not in said.values()
     assert "TIDEGATE_RESUME" not in said
     assert int(said["MASTER_PORT"]) > 0
+
+
+def test_jobs_of_one_name_that_two_agents_begin_meet_at_two_ports(tmp_path: Path) -> None:
+    """Both are given a port before a worker of either listens."""
+    with bench(tmp_path / "one") as one, bench(tmp_path / "other") as other:
+        for jig in (one, other):
+            jig.begins(shell("echo $MASTER_PORT; sleep 1000"))
+            jig.until(partial(_log, jig))
+        assert _log(one) != _log(other)
 
 
 def test_one_worker_for_a_node_where_the_job_wants_it_so(jig: Bench) -> None:

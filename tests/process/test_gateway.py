@@ -22,9 +22,15 @@ from tests.process.gateway_process import Process, gateway
 __all__ = ["_demo", "gateway", "log"]
 
 
+def test_its_answers_are_waited_for_as_long_as_anything(gateway: Process) -> None:
+    """On a machine that others use, more than the five seconds that httpx waits by itself."""
+    with gateway.client() as client:
+        assert client.timeout == httpx.Timeout(PATIENCE_S)
+
+
 def test_a_browser_and_a_program_come_in(gateway: Process) -> None:
     assert gateway.address == f"{gateway.url}/?token={gateway.token}"
-    with httpx.Client() as browser:
+    with httpx.Client(timeout=PATIENCE_S) as browser:
         api = f"{gateway.url}/api/v1/overview"
         assert browser.get(api).status_code == 401
         assert browser.get(api, headers={"Host": "evil.example"}).status_code == 421
@@ -148,7 +154,7 @@ def test_a_demo_is_served_beside_its_log(tmp_path: Path) -> None:
         deadline_s = time.monotonic() + PATIENCE_S
         while len(seen) < 3:  # it is followed while it is written
             assert time.monotonic() < deadline_s
-            answer = httpx.get(url, headers=headers)
+            answer = httpx.get(url, headers=headers, timeout=PATIENCE_S)
             if answer.status_code == 200 and answer.json()["entry"] is not None:
                 seen.add(answer.json()["entry"])
             time.sleep(0.3)

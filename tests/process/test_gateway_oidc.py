@@ -103,7 +103,9 @@ class Pair:
         """Ask who one is; give the status."""
         try:
             headers = {"Authorization": f"Bearer {token}"}
-            return httpx.get(f"{self.url}/api/v1/me", headers=headers).status_code
+            return httpx.get(
+                f"{self.url}/api/v1/me", headers=headers, timeout=PATIENCE_S
+            ).status_code
         except httpx.TransportError:
             return 0
 
@@ -145,13 +147,13 @@ def browse(pair: Pair, browser: httpx.Client, url: str, name: str) -> httpx.Resp
 
 def test_people_sign_in_and_may_what_their_groups_may(pair: Pair) -> None:
     for name, role, tenant in (("anna", "tenant", "acme"), ("olga", "operator", None)):
-        with httpx.Client() as browser:
+        with httpx.Client(timeout=PATIENCE_S) as browser:
             assert sign_in(pair, browser, name).status_code == 200
             me = browser.get(f"{pair.url}/api/v1/me").json()
             assert (me["name"], me["role"], me["tenant"], me["via"]) == (
                 name, role, tenant, "cookie")  # fmt: skip
             assert browser.get(f"{pair.url}/api/v1/overview").status_code == 200
-    with httpx.Client() as browser:
+    with httpx.Client(timeout=PATIENCE_S) as browser:
         answer = sign_in(pair, browser, "nora")
         assert answer.status_code == 403
         assert "you are nora, but nothing says what you may do here" in answer.json()["detail"]
@@ -217,7 +219,7 @@ def terminal(
 
 
 def as_anna(pair: Pair, url: str) -> None:
-    with httpx.Client() as browser:
+    with httpx.Client(timeout=PATIENCE_S) as browser:
         browse(pair, browser, url, "anna")
 
 

@@ -63,7 +63,7 @@ def test_over_tls_it_is_asked_by_its_name_and_robots_come_and_go(
         def ask(
             given: str, host: str = f"{NAME}:{port}", path: str = "/api/v1/me"
         ) -> httpx.Response:
-            with httpx.Client(verify=trusting) as client:
+            with httpx.Client(verify=trusting, timeout=PATIENCE_S) as client:
                 return client.get(
                     f"https://127.0.0.1:{port}{path}",
                     headers={"Host": host, "Authorization": f"Bearer {given}"},
