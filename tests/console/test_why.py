@@ -11,6 +11,7 @@ from explain.answer import Reading
 from scheduler.core.stimuli import Length, LengthsLearned
 from scheduler.policies.interface import Figure, Need, Reason, Target
 from schemas.events import JobCancelled
+from tests.builders import submitted
 from tests.console.conftest import Run
 from tests.console.stories import START_S, Teller, job, node, sized, tell
 
@@ -162,6 +163,19 @@ def test_a_missed_deadline_is_explained_by_the_waits(tidegate: Run, tmp_path: Pa
     assert "waited 1 h" in text
     assert "first" in text
     assert "Why it missed" not in tidegate("why", "first", "--log", path).out
+
+
+def test_an_id_that_is_submitted_again_does_not_change_when_its_job_ended(
+    tidegate: Run, tmp_path: Path
+) -> None:
+    t, path = tell(), tmp_path / "again.db"
+    ended_s = t.job("done").end_s
+    t.now_s += 3600.0
+    t.feed(submitted("done", gpus_max=2))
+    t.write(path)
+    found = answer(tidegate, path, "done")
+    assert [line["what"] for line in found["history"]][-2:] == ["completed", "refused"]
+    assert found["since_s"] == ended_s
 
 
 ERROR = "rank 0: the command was not found (exit code 127, pyton): No such file: pyton"
