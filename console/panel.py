@@ -15,7 +15,7 @@ from explain.history import Line
 from explain.metrics import in_words
 from explain.moments import day_clock, duration
 from explain.progress import ending, length_line, percent, share_done, speeds_of
-from explain.shares import counted
+from explain.shares import counted, few
 from explain.spans import because, ended, longest, missed, missed_because
 from explain.story import Event, Given, Reclaim
 from explain.wait_end import end_of, wait_end_of
@@ -312,7 +312,7 @@ def _speeds(answer: Answer) -> list[RenderableType]:
             age_s = point.age_s
             how = Text("measured" if age_s is None else f"measured {duration(age_s)} ago")
         here = f"▸ {point.gpus}" if point.gpus == job.size else str(point.gpus)
-        table.add_row(here, f"{point.steps_per_s:.4g}", f"{point.samples_per_s:.4g}", how)
+        table.add_row(here, few(point.steps_per_s, 4), few(point.samples_per_s, 4), how)
     if len(points) > SIZES_MOST:
         table.add_row("…", "", "", Text(f"{len(points) - SIZES_MOST} more, see --json", "dim"))
     for pool, speed in sorted(known.affinity.items()):
