@@ -53,3 +53,19 @@ def test_brackets_in_the_reason_of_a_quota_stand_as_they_were_written(
     told.feed(request_of(told.now_s, args, "r0", role="admin", reason=reason))
     told.write(path)
     assert reason in tidegate.does("quota", "--log", path).out
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        (("quota", "set", "two words", "--gpus", "8"), "tenant"),
+        (("node", "accept", "edge 9", "--pool", "edge", "--kind", "edge", "--gpus", "2"), "agent"),
+    ],
+)
+def test_a_name_that_none_can_have_is_refused_in_a_sentence(
+    tidegate: Run, log: Path, words: tuple[str, ...], field: str
+) -> None:
+    said = tidegate.refuses(*words, "--log", log)
+    assert said.startswith(f"{field}: takes A to Z, a to z, digits"), said
+    assert "pydantic" not in said
+    assert said.count("\n") == 1
