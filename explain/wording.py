@@ -191,6 +191,13 @@ class Wording:
         return _ONE_GPU.sub(r"1\1 GPU", _fill(_PART.sub(part, template), said))
 
 
+def lost_title(verb: str, rule: str) -> str:
+    """Say what those are of whom a reason of this verb and rule says that its subject lost."""
+    if verb != "waits":
+        return "lost to"
+    return "ahead of it" if rule in ("gang.backfill", "gang.strict") else "who has what it wants"
+
+
 def _pays(reason: Reason) -> bool:
     """Say whether a job is worth the price that is told of it."""
     told = {figure.name: figure.value for figure in reason.figures}

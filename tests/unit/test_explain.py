@@ -300,3 +300,21 @@ async def test_a_scheduler_that_leads_another_cell_is_not_heard_of_this_one(told
     await clock.run_until(told.now_s + 3600.0)
     await bus.publish(Message(CELLS.name, "other", encode(cell_state(word, cell="other"))))
     assert (await read_bus(bus, "default")).heard_s == alone.heard_s
+
+
+@pytest.mark.parametrize(
+    ("job", "title", "who"),
+    [
+        ("waiter", "who has what it wants", "grown, mover"),
+        ("victim", "ahead of it", "waiter"),
+        ("mover", "lost to", "serving"),
+    ],
+)
+def test_who_may_see_a_part_is_told_as_what_others_were_ahead(
+    told: Teller, job: str, title: str, who: str
+) -> None:
+    answer = Answer.of(reading_of(told), story_of(told, job))
+    assert answer is not None
+    document = orjson.loads(orjson.dumps(why_document(answer)))
+    assert f"  {title}: {who}\n" in plain_why(document, 400)
+    assert title.capitalize() in plain_panel(answer, 400)
