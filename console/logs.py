@@ -175,5 +175,8 @@ class _Reading:
             say(f"[{chunk.skipped} bytes before this are not kept any more]")
         elif self.position < 0 and chunk.offset:
             say(f"[{chunk.offset} bytes before this; --tail 0 prints all]")
-        self.position, self.epoch = chunk.offset + len(chunk.written), chunk.epoch
+        end = chunk.offset + len(chunk.written)
+        # A piece may come again after those that follow it.
+        self.position = max(self.position, end) if chunk.epoch == self.epoch else end
+        self.epoch = chunk.epoch
         output.write(data)
