@@ -56,3 +56,14 @@ def test_pieces_that_come_again_are_printed_once(
     first, second = piece(0, "one\n"), piece(4, "two\n")
     wired(monkeypatch, first, second, first, second, piece(8, "three\n", "complete"))
     assert tidegate.does("logs", "grown", "--tail", "0", "--log", log).out == "one\ntwo\nthree\n"
+
+
+@pytest.mark.timeout(30)
+def test_an_agent_that_is_gone_while_it_sends_keeps_nobody_waiting(
+    tidegate: Run, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wired(monkeypatch, piece(0, "one\n"))
+    monkeypatch.setattr(logs, "_GONE_S", 0.1)
+    ran = tidegate("logs", "grown", "--tail", "0", "--log", log)
+    assert (ran.code, ran.out) == (1, "one\n")
+    assert "grown: its agent sends no more" in ran.err
