@@ -94,7 +94,9 @@ def emit_json(document: object, path: str) -> None:
     option = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
     text = orjson.dumps(document, option=option) + b"\n"
     if path == "-":
-        sys.stdout.write(text.decode())
+        # JSON is UTF-8, whatever the terminal's letters are.
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text)
         sys.stdout.flush()
         return
     _writable(path)
