@@ -69,6 +69,8 @@ def fields_of(raw: dict[str, Any]) -> dict[str, Any]:
     known = [*ours, *_SHORT, *(f"program.{key}" for key in theirs)]
     wrong = [_unknown(field, known) for field in unknown]
     good = {key: said for key, said in raw.items() if key in ours or key in _SHORT}
+    if program is None:
+        good.pop("program", None)  # null is none, as if it were left out
     if isinstance(program, dict):
         good["program"] = {key: said for key, said in program.items() if key in theirs}
     fields = _spelled_out(good, wrong)
