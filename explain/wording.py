@@ -135,7 +135,7 @@ class Wording:
             return "no GPUs"
         if "gpus" in name:
             return f"{few(value)} GPU{'' if value == 1 else 's'}"
-        return f"{value:,.0f}" if value == round(value) else few(value)
+        return f"{value:,.0f}" if value % 1 == 0 else few(value)
 
     def bare(self, name: str, value: float) -> str:
         """Write a figure that stands where its name says the unit."""

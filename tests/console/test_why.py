@@ -277,3 +277,11 @@ def test_a_log_that_goes_on_meanwhile_does_not_outrun_the_answer(
     found = answer(tidegate, log, "victim")
     assert found == expected
     assert max(line["at_s"] for line in found["history"]) <= found["now_s"] < tell().now_s
+
+
+def test_a_figure_without_a_bound_is_told(tidegate: Run, tmp_path: Path) -> None:
+    t, path = tell(), tmp_path / "endless.db"
+    t.decides(Reason("waiter", "waits", "gang.capacity", (Figure("score", float("inf")),)))
+    t.write(path)
+    assert " score inf " in " ".join(tidegate.does("why", "waiter", "--log", path).out.split())
+    assert "waiter" in tidegate.does("jobs", "--log", path).out
