@@ -35,6 +35,8 @@ def fitted(
     `drop` may name columns that the table does not have.
     `whole` is said below it where what takes the rest of a line is cut or left out: what shows it.
     """
+    # What is no `Text` is as it stands: in people's words, brackets are no markup.
+    rows = [[Text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
     names = list(columns)
     needs = {name: len(name) for name in names}
     for row in rows:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
@@ -26,6 +27,7 @@ from console.output import JsonPath, emit_json, fail, out, say
 from console.reading import DEFAULT_LOG, CellName, LogAddress
 from console.request import Signed, WhyAsked
 from console.source import Source, Wish
+from schemas.parse import first_error
 
 ContextName = Annotated[
     str | None,
@@ -145,7 +147,11 @@ def _asking(verb: Callable[..., Wish], *, moves: bool) -> Callable[..., None]:
         **given: Any,
     ) -> None:
         with opened(asked, given, acts=True) as at:
-            wish = verb(at, **given)
+            try:
+                wish = verb(at, **given)
+            except ValidationError as error:  # a name that no node or tenant can have, say
+                wrong = first_error(error)
+                fail(f"{wrong.field}: {wrong.reason}.")
             if wish.is_so:
                 _is_so(wish, json_path)
                 return

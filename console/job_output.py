@@ -5,13 +5,15 @@ import re
 import sys
 
 #: ECMA-48: control sequences (CSI), strings (OSC, DCS, SOS, PM, APC) to their end, and the others.
+#: A string ends where another begins: else each of many without an end is searched to the end.
 _sequence = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
-    r"|(?:\x1b[]P^_X]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
+    r"|(?:\x1b[]P^_X]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\|\x9c)"
     r"|\x1b(?:[ -/]+[0-~]|[0-OQ-WYZ\\`-~])"
 )
 _open = re.compile(
-    r"(?:(?:\x1b\[|\x9b)[0-?]*[ -/]*|(?:\x1b[]P^_X]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*\x1b?"
+    r"(?:(?:\x1b\[|\x9b)[0-?]*[ -/]*"
+    r"|(?:\x1b[]P^_X]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*\x1b?"
     r"|\x1b[ -/]*|\r)\Z"
 )
 #: What is left of them, and whatever else a terminal does not show but obeys: the last have what

@@ -23,6 +23,8 @@ _ALL = 2**53
 _RENEW_S = 40.0
 #: An agent that is in contact has sent something by then, or said why not.
 _SILENT_S = 15.0
+#: One that has begun to send goes on within this, over a slow line too, or ends.
+_GONE_S = 60.0
 _LOOK_S, _RETRY_S = 0.2, 2.0
 
 
@@ -140,6 +142,12 @@ class _Reading:
                     asked_s = float("-inf")
                 elif chunk.end is not None:
                     return chunk
+            if heard and not self.follow and time_s() > heard_s + _GONE_S:
+                fail(
+                    f"{self.job}: its agent sends no more, and this may not be all; "
+                    "`tidegate nodes` shows whether it is in contact.",
+                    code=1,
+                )
             if not heard and time_s() > heard_s + _SILENT_S:
                 fail(
                     f"{self.job}: its agent does not answer; `tidegate nodes` shows "
@@ -175,5 +183,8 @@ class _Reading:
             say(f"[{chunk.skipped} bytes before this are not kept any more]")
         elif self.position < 0 and chunk.offset:
             say(f"[{chunk.offset} bytes before this; --tail 0 prints all]")
-        self.position, self.epoch = chunk.offset + len(chunk.written), chunk.epoch
+        end = chunk.offset + len(chunk.written)
+        # A piece may come again after those that follow it.
+        self.position = max(self.position, end) if chunk.epoch == self.epoch else end
+        self.epoch = chunk.epoch
         output.write(data)

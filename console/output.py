@@ -16,8 +16,26 @@ from console.job_output import control
 
 #: Width of what goes to a file or a pipe, where there is no terminal to ask.
 PIPED_WIDTH = 120
+
+
+def _writable(path: str | None) -> str | None:
+    """Refuse before the work what could not be written after it, when something was asked for."""
+    if path is None or path == "-":
+        return path
+    target = Path(path)
+    there = target if target.exists() else target.parent
+    if target.is_dir() or not target.parent.is_dir() or not os.access(there, os.W_OK):
+        fail(f"--json: {path} cannot be written; name a file in a folder that exists, or -.")
+    return path
+
+
 JsonPath = Annotated[
-    str | None, typer.Option("--json", help="Write one JSON object here; - is standard output.")
+    str | None,
+    typer.Option(
+        "--json",
+        callback=_writable,
+        help="Write one JSON object here; - is standard output.",
+    ),
 ]
 
 
@@ -76,10 +94,10 @@ def emit_json(document: object, path: str) -> None:
     option = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
     text = orjson.dumps(document, option=option) + b"\n"
     if path == "-":
-        sys.stdout.write(text.decode())
+        # JSON is UTF-8, whatever the terminal's letters are.
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text)
         sys.stdout.flush()
         return
-    target = Path(path)
-    if target.is_dir() or not target.parent.is_dir():
-        fail(f"--json: {path} cannot be written; name a file in a folder that exists, or -.")
-    target.write_bytes(text)
+    _writable(path)
+    Path(path).write_bytes(text)

@@ -15,14 +15,13 @@ from explain.history import Line
 from explain.metrics import in_words
 from explain.moments import day_clock, duration
 from explain.progress import ending, length_line, percent, share_done, speeds_of
-from explain.shares import counted
+from explain.shares import counted, few
 from explain.spans import because, ended, longest, missed, missed_because
 from explain.story import Event, Given, Reclaim
 from explain.wait_end import end_of, wait_end_of
-from explain.wording import WORTH, Tone, Wording, done, joined, tells_worth
+from explain.wording import WORTH, Tone, Wording, done, joined, lost_title, tells_worth
 from scheduler.core.state import Job, Lender
 from scheduler.core.transitions import HOLDING, TERMINAL, JobState
-from scheduler.policies.interface import Reason
 
 TONES: Mapping[Tone, str] = {"good": "green", "bad": "red", "change": "yellow", "quiet": "dim"}
 MARKS: Mapping[Tone, str] = {"good": "●", "bad": "■", "change": "◆", "quiet": "○"}
@@ -183,7 +182,7 @@ def _because(answer: Answer, given: Given, wording: Wording) -> list[RenderableT
     if answer.loss is not None:
         parts += [*_section("How it lost its GPUs"), *_loss(answer, answer.loss, wording)]
     if reason.lost_to:
-        parts += _section(_lost_title(reason))
+        parts += _section(_capital(lost_title(reason.verb, reason.rule)))
         parts.append(_rivals(answer, given))
     if reason.needs:
         parts += _section("What would have to change")
@@ -312,7 +311,7 @@ def _speeds(answer: Answer) -> list[RenderableType]:
             age_s = point.age_s
             how = Text("measured" if age_s is None else f"measured {duration(age_s)} ago")
         here = f"▸ {point.gpus}" if point.gpus == job.size else str(point.gpus)
-        table.add_row(here, f"{point.steps_per_s:.4g}", f"{point.samples_per_s:.4g}", how)
+        table.add_row(here, few(point.steps_per_s, 4), few(point.samples_per_s, 4), how)
     if len(points) > SIZES_MOST:
         table.add_row("…", "", "", Text(f"{len(points) - SIZES_MOST} more, see --json", "dim"))
     for pool, speed in sorted(known.affinity.items()):
@@ -371,10 +370,3 @@ def _detail(line: Line, wording: Wording) -> Text:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _lost_title(reason: Reason) -> str:
-    if reason.verb != "waits":
-        return "Lost to"
-    ahead = reason.rule in ("gang.backfill", "gang.strict")
-    return "Ahead of it" if ahead else "Who has what it wants"

@@ -107,12 +107,12 @@ class _Stretch:
                 end_s = _moment(self._until, origin_s, float("inf"))
                 if begin_s >= end_s:
                     fail("--until: it must be after --since and the log's beginning.")
-            if entry.at_s > end_s:
-                last_s = end_s  # it was so until then
-                break
             if self.trace is None and entry.at_s >= begin_s:
                 self.trace = Trace(entry.cell, origin_s)
                 yield from self.trace.begin(state, begin_s)
+            if entry.at_s > end_s:
+                last_s = end_s  # it was so until then
+                break
             decision = orjson.loads(entry.decision)
             fold(state, entry, decision)
             last_s = max(last_s, entry.at_s)

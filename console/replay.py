@@ -95,13 +95,15 @@ def replay(
             for one in [cell] if alone or cell is not None else _cells(opened):
                 result, speed = _timed(opened, one, until_s, length_s, comparison, watched, jobs)
                 if not result.decisions:
-                    fail(f"--until: {until} is before the log begins; give a later moment.")
+                    continue  # a cell that began later
                 if story is not None and not story.lines:
                     fail(f"--job: {job} is nowhere in this log; `tidegate jobs` lists jobs.")
                 sides = _sides(opened, result)
                 answers.append(Answer(name, result, speed, jobs, sides, story, comparison))
     except _Stopped:
         raise typer.Exit(0) from None
+    if not answers:
+        fail(f"--until: {until} is before the log begins; give a later moment.")
     _tell(answers, json_path, quiet=quiet)
     if not all(answer.result.identical for answer in answers):
         raise typer.Exit(1)

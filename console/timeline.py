@@ -84,6 +84,8 @@ def timeline(
     if loss is not None and metric is not None:
         fail("--loss and --metric: each says what is drawn; leave one of the two out.")
     stays, now_s = at.stays(job).it, at.overview().it.now_s
+    if not stays and plot is not None:
+        fail(f"--plot: {job} had no GPUs so far; there is nothing to draw.", code=1)
     curves = at.curves(job)
     name = _chosen(job, curves, metric)
     if loss is not None:
@@ -100,7 +102,8 @@ def timeline(
     rows = [{**asdict(stay), "ended": end} for stay, end in zip(stays, ends, strict=True)]
     document = {"job": job, "stays": rows, "curves": curves, "outputs": kept}
     told = [] if kept is None else [Text(f"Its outputs: {kept}.")]
-    return Found(document, [_table(job, stays, ends, now_s), *told])
+    table = _table(job, stays, ends, now_s) if stays else Text(f"{job} had no GPUs so far.")
+    return Found(document, [table, *told])
 
 
 def ends_of(stays: Sequence[Stay], history: Sequence[LineDocument]) -> list[str]:

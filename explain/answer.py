@@ -15,6 +15,8 @@ from scheduler.policies.interface import Reason
 
 #: A scheduler says at least once a minute that it leads: `scheduler.heartbeat_s` is 60 at most.
 _OLD_S = 180.0
+#: What ends a job.
+_ENDS = ("JobCompleted", "JobFailed", "JobCancelled")
 #: How an order ended of which nothing began; before it the order's kind.
 _NEVER_BEGUN = (" refused: ", " was never acknowledged")
 
@@ -79,7 +81,7 @@ class Answer:
         """What it is doing: a `JobState`, or `refused`."""
         if self.job is not None:
             return self.job.state.value
-        last = self.story.last("JobCompleted", "JobFailed", "JobCancelled")
+        last = self.story.last(*_ENDS)
         ends = {"JobCompleted": "completed", "JobFailed": "failed", "JobCancelled": "cancelled"}
         return "refused" if last is None else ends[last.kind]
 
@@ -97,8 +99,9 @@ class Answer:
             JobState.STOPPING: ("GangStopping", "GangCheckpointing"),
             JobState.MIGRATING: ("JobMigrating",),
         }
-        wanted = () if job is None else kinds.get(job.state, ())
-        last = self.story.last(*wanted) if wanted else None
+        # Of one that is over its end: what is told after it, as of an id that was submitted again,
+        # is of others.
+        last = self.story.last(*(_ENDS if job is None else kinds.get(job.state, _ENDS)))
         if last is None:
             last = self.story.events[-1] if self.story.events else None
         return self.now_s if last is None else last.at_s

@@ -69,6 +69,8 @@ def fields_of(raw: dict[str, Any]) -> dict[str, Any]:
     known = [*ours, *_SHORT, *(f"program.{key}" for key in theirs)]
     wrong = [_unknown(field, known) for field in unknown]
     good = {key: said for key, said in raw.items() if key in ours or key in _SHORT}
+    if program is None:
+        good.pop("program", None)  # null is none, as if it were left out
     if isinstance(program, dict):
         good["program"] = {key: said for key, said in program.items() if key in theirs}
     fields = _spelled_out(good, wrong)
@@ -294,12 +296,15 @@ def _environment(said: object, wrong: list[str]) -> dict[str, Any]:
     for variable, value in said.items():
         where = f"environment.{variable}"
         with _noted(wrong):
+            if not isinstance(variable, str):  # to YAML, NO is false
+                read_as = f"the name is read as {shown(variable)}, and must be a text"
+                raise WrongFile(f"{where}: {read_as}; put quotes around it.")
             if isinstance(value, dict):
                 if list(value) != ["secret"] or not isinstance(value["secret"], str):
                     raise WrongFile(f"{where}: must be a text, or {{secret: NAME}}.")
-                secrets[str(variable)] = value["secret"]
+                secrets[variable] = value["secret"]
             else:
-                env[str(variable)] = _text(where, value)
+                env[variable] = _text(where, value)
     return {**({"env": env} if env else {}), **({"secrets": secrets} if secrets else {})}
 
 

@@ -60,7 +60,8 @@ async def read_bus(bus: Bus, cell: str | None = None) -> Reading:
     cell = await _chosen(bus, cell)
     found = await recover(bus, cell)
     newest_s = await newest(bus, TOPICS)
-    said_s = await newest(bus, [CELLS])
+    word = await bus.latest(CELLS.name, cell)  # of others nobody says that they lead this one
+    said_s = 0.0 if word is None else word.time_s
     now_s = found.state.now_s
     origin_s = now_s
     async for entry in entries(bus, cell, (b"",), found.state.number):

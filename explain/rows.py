@@ -11,6 +11,7 @@ from explain.answer import Reading
 from explain.measured import Measured
 from explain.phrases import SHORT
 from explain.progress import Length, length_of, outlook, share_done
+from explain.shares import few
 from explain.story import End, Kept
 from explain.wording import Wording, reason_from
 from scheduler.core.freezes import freeze_of
@@ -231,7 +232,7 @@ def short_why(job: Job) -> str:
     said = SHORT.get(f"{rule} {job.why['verb']}") or SHORT.get(rule, rule)
     # A need named `gpus` is of a whole site: "7 of 22" would read as the job's own.
     if job.state is JobState.QUEUED and needs and "gpus" in needs[0][0] and needs[0][0] != "gpus":
-        said += f", {needs[0][1]:.3g} of {needs[0][2]:.3g}"
+        said += f", {few(needs[0][1])} of {few(needs[0][2])}"
     return said
 
 

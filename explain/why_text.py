@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from explain.moments import day_clock, duration
-from explain.wording import WORTH, Wording, tells_worth
+from explain.wording import WORTH, Wording, lost_title, tells_worth
 
 #: Lines of the history that are shown, the newest.
 _LINES_MOST = 16
@@ -58,7 +58,8 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         told = f"{because['sentence'].rstrip('.')}.  {because['rule']}, {at(because['at_s'])}"
         yield from ("", "Why", f"  {told}")
         if because["lost_to"]:
-            yield f"  who has what it wants: {', '.join(because['lost_to'])}"
+            title = lost_title(because["verb"], because["rule"])
+            yield f"  {title}: {', '.join(because['lost_to'])}"
         if tells_worth(figure["name"] for figure in because["figures"]):
             yield f"  {WORTH}"
         if document["wait_end"] is not None:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from explain.moments import day_clock, duration, is_simulated
 from explain.phrases import PHRASES
+from explain.shares import few
 from scheduler.policies.interface import Figure, Need, Reason
 
 #: How something said sounds; `change` is neither good nor bad, and worth a look.
@@ -123,22 +124,22 @@ class Wording:
         if name in _MOMENTS or (name == "due_s" and rule in _AT_DUE):
             return "never" if value == float("inf") else day_clock(value, self.origin_s)
         if name.endswith("steps_per_s"):
-            return f"{value:.3g} steps/s"
+            return f"{few(value)} steps/s"
         if name.endswith("gpu_s"):
-            return f"{value / 3600:.2g} GPU h"
+            return f"{few(value / 3600, 2)} GPU h"
         if name.endswith("_s"):
             return duration(value)
         if name.endswith("_mib"):
-            return f"{value / 1024:.3g} GiB"
+            return f"{few(value / 1024)} GiB"
         if "gpus" in name and value == 0:
             return "no GPUs"
         if "gpus" in name:
-            return f"{value:.3g} GPU{'' if value == 1 else 's'}"
-        return f"{value:,.0f}" if value == round(value) else f"{value:.3g}"
+            return f"{few(value)} GPU{'' if value == 1 else 's'}"
+        return f"{value:,.0f}" if value % 1 == 0 else few(value)
 
     def bare(self, name: str, value: float) -> str:
         """Write a figure that stands where its name says the unit."""
-        return f"{value:.3g}" if "gpus" in name else self.value(name, value)
+        return few(value) if "gpus" in name else self.value(name, value)
 
     def figure(self, figure: Figure, rule: str) -> tuple[str, str, str]:
         """Give a figure's name in words, its value, and how old it was."""
@@ -188,6 +189,13 @@ class Wording:
             return _fill(match[1], said) if all(name in said for name in names) else ""
 
         return _ONE_GPU.sub(r"1\1 GPU", _fill(_PART.sub(part, template), said))
+
+
+def lost_title(verb: str, rule: str) -> str:
+    """Say what those are of whom a reason of this verb and rule says that its subject lost."""
+    if verb != "waits":
+        return "lost to"
+    return "ahead of it" if rule in ("gang.backfill", "gang.strict") else "who has what it wants"
 
 
 def _pays(reason: Reason) -> bool:

@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from schemas.requests import FreezeLoans, SetPolicy, SetQuota
+from tests.builders import request_of
 from tests.console.conftest import Run
+from tests.console.stories import Teller
 from tests.console.test_operate import said
 
 
@@ -38,3 +42,30 @@ def test_administrators_set_quotas_and_the_policy(tidegate: Run, log: Path) -> N
     found = tidegate.tells("policy", "--log", log)
     assert (found["set_by"], found["policy"]) == (None, found["configured"])
     assert tidegate.tells("quota", "--log", log)["quotas"] == []
+
+
+@pytest.mark.parametrize("reason", ["closed [/launch]", "see [red] team"])
+def test_brackets_in_the_reason_of_a_quota_stand_as_they_were_written(
+    tidegate: Run, tmp_path: Path, reason: str
+) -> None:
+    told, path = Teller(), tmp_path / "run.db"
+    args = SetQuota(tenant="acme", gpus=8)
+    told.feed(request_of(told.now_s, args, "r0", role="admin", reason=reason))
+    told.write(path)
+    assert reason in tidegate.does("quota", "--log", path).out
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        (("quota", "set", "two words", "--gpus", "8"), "tenant"),
+        (("node", "accept", "edge 9", "--pool", "edge", "--kind", "edge", "--gpus", "2"), "agent"),
+    ],
+)
+def test_a_name_that_none_can_have_is_refused_in_a_sentence(
+    tidegate: Run, log: Path, words: tuple[str, ...], field: str
+) -> None:
+    said = tidegate.refuses(*words, "--log", log)
+    assert said.startswith(f"{field}: takes A to Z, a to z, digits"), said
+    assert "pydantic" not in said
+    assert said.count("\n") == 1

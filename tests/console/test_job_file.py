@@ -150,6 +150,7 @@ samples_per_step: .5e1
     [
         ("command: [true]", "command[0]: is read as True, and must be a text; put quotes"),
         ("command: [a]\nenvironment: {DAY: 2026-01-01}", "environment.DAY: is read as"),
+        ("command: [a]\nenvironment: {NO: 1}", "environment.False: the name is read as False, and"),
         ("command: [a]\nenvironment: {A: {secrets: b}}", "environment.A: must be a text, or {se"),
         ("command: [a]\nenvironment: [A]", "environment: must have variables"),
         ("command: [a]\ncommand: [b]", "line 2, column 1: 'command' is said twice"),

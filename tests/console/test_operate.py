@@ -320,3 +320,13 @@ def test_where_only_events_are_taken_the_reason_goes_with_a_cancellation(
         return found
 
     assert b'"reason":"not needed"' in asyncio.run(events())[-1]
+
+
+def test_nothing_is_asked_for_where_the_answer_could_not_be_written(
+    tidegate: Run, log: Path, tmp_path: Path
+) -> None:
+    where = tmp_path / "none" / "answer.json"
+    words = ("--log", log, "--", "sleep", "1")
+    assert "--json: " in tidegate.refuses("submit", "--job", "unheard", "--json", where, *words)
+    tidegate.does("submit", "--job", "heard", *words)
+    assert [job.job for job in jobs(log)] == ["heard"]

@@ -1,6 +1,7 @@
 """Times in words, and JSON for programs."""
 
 import contextlib
+import io
 import json
 import math
 from pathlib import Path
@@ -88,6 +89,16 @@ def test_json_is_one_object_with_null_for_what_json_cannot_say(
     target = tmp_path / "out.json"
     emit_json({"a": math.nan, "b": [-math.inf, 1.5], "c": "ü"}, str(target))
     assert json.loads(target.read_text(encoding="utf-8")) == expected
+
+
+@pytest.mark.parametrize("letters", ["latin-1", "ascii"])
+def test_json_is_utf_8_whatever_the_terminal_can_show(
+    monkeypatch: pytest.MonkeyPatch, letters: str
+) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, letters, errors="replace"))
+    emit_json({"reason": "für später"}, "-")
+    assert json.loads(written.getvalue()) == {"reason": "für später"}
 
 
 @pytest.mark.parametrize("path", ["none/out.json", "."])

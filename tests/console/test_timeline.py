@@ -125,3 +125,14 @@ def test_what_cannot_be_drawn_is_told_of(
 
 def test_a_job_that_is_not_there(tidegate: Run, log: Path) -> None:
     assert "nobody: no such job in this log" in tidegate.refuses("timeline", "nobody", "--log", log)
+
+
+def test_a_job_that_never_had_gpus_is_said_to_have_had_none(
+    tidegate: Run, log: Path, tmp_path: Path
+) -> None:
+    picture = tmp_path / "moves.png"
+    assert tidegate.does("timeline", "waiter", "--log", log).out == "waiter had no GPUs so far.\n"
+    assert tidegate.tells("timeline", "waiter", "--log", log)["stays"] == []
+    ran = tidegate("timeline", "waiter", "--plot", picture, "--log", log)
+    assert (ran.code, ran.out, picture.exists()) == (1, "", False)
+    assert "there is nothing to draw" in ran.err

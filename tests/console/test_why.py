@@ -11,6 +11,7 @@ from explain.answer import Reading
 from scheduler.core.stimuli import Length, LengthsLearned
 from scheduler.policies.interface import Figure, Need, Reason, Target
 from schemas.events import JobCancelled
+from tests.builders import submitted
 from tests.console.conftest import Run
 from tests.console.stories import START_S, Teller, job, node, sized, tell
 
@@ -164,6 +165,19 @@ def test_a_missed_deadline_is_explained_by_the_waits(tidegate: Run, tmp_path: Pa
     assert "Why it missed" not in tidegate("why", "first", "--log", path).out
 
 
+def test_an_id_that_is_submitted_again_does_not_change_when_its_job_ended(
+    tidegate: Run, tmp_path: Path
+) -> None:
+    t, path = tell(), tmp_path / "again.db"
+    ended_s = t.job("done").end_s
+    t.now_s += 3600.0
+    t.feed(submitted("done", gpus_max=2))
+    t.write(path)
+    found = answer(tidegate, path, "done")
+    assert [line["what"] for line in found["history"]][-2:] == ["completed", "refused"]
+    assert found["since_s"] == ended_s
+
+
 ERROR = "rank 0: the command was not found (exit code 127, pyton): No such file: pyton"
 
 
@@ -263,3 +277,11 @@ def test_a_log_that_goes_on_meanwhile_does_not_outrun_the_answer(
     found = answer(tidegate, log, "victim")
     assert found == expected
     assert max(line["at_s"] for line in found["history"]) <= found["now_s"] < tell().now_s
+
+
+def test_a_figure_without_a_bound_is_told(tidegate: Run, tmp_path: Path) -> None:
+    t, path = tell(), tmp_path / "endless.db"
+    t.decides(Reason("waiter", "waits", "gang.capacity", (Figure("score", float("inf")),)))
+    t.write(path)
+    assert " score inf " in " ".join(tidegate.does("why", "waiter", "--log", path).out.split())
+    assert "waiter" in tidegate.does("jobs", "--log", path).out

@@ -108,6 +108,10 @@ async def test_a_form_counts_before_the_file_and_makes_it_a_whole_job(
         assert (fields["gpus_min"], fields["gpus_max"]) == (1, 4)
         assert "tenant" not in fields, "a request without one is of whoever asks"
         assert str(fields["job"]).startswith("job-")
+        # No program, and no field for one, are the same.
+        for text, form in (("program: null", {}), ("priority: 1", {"program": None})):
+            found = await made(text, rates="1=300", **form)
+            assert "program" not in dict(found["fields"])  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(

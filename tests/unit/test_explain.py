@@ -18,10 +18,11 @@ from explain.why_text import plain_why
 from explain.wording import WORTH
 from scheduler.core.stimuli import TimePassed
 from scheduler.policies.interface import Figure, Reason, Target
+from schemas.codec import cell_state, encode
 from schemas.events import JobSubmitted, OutputsKept
-from schemas.journal import JournalEntry, decode_entry
+from schemas.journal import CellState, JournalEntry, decode_entry
 from schemas.requests import CancelJob
-from schemas.topics import JOURNAL
+from schemas.topics import CELLS, JOURNAL
 from tests.builders import request_of
 from tests.console.stories import START_S, Teller, job, node, sized, tell
 
@@ -54,8 +55,10 @@ def reading_of(told: Teller) -> Reading:
     return Reading("default", told.state, START_S, told.now_s, told.now_s)
 
 
-async def on_a_bus(told: Teller, cells: tuple[str, ...] = ("default",)) -> MemoryBus:
-    bus = MemoryBus(PacedClock(START_S, None))
+async def on_a_bus(
+    told: Teller, cells: tuple[str, ...] = ("default",), clock: PacedClock | None = None
+) -> MemoryBus:
+    bus = MemoryBus(clock or PacedClock(START_S, None))
     for cell in cells:
         for _, message in told.messages:
             await bus.publish(Message(JOURNAL.name, cell, message.value))
@@ -287,3 +290,31 @@ def test_who_may_not_cancel_a_job_is_not_told_as_who_did() -> None:
         ("asked to cancel", "by ann: enough"),
         ("cancelled", ""),
     ]
+
+
+async def test_a_scheduler_that_leads_another_cell_is_not_heard_of_this_one(told: Teller) -> None:
+    clock = PacedClock(START_S, None)
+    bus = await on_a_bus(told, clock=clock)
+    word = CellState(online=True, leader="other", leader_epoch=1, at_s=told.now_s)
+    alone = await read_bus(bus, "default")
+    await clock.run_until(told.now_s + 3600.0)
+    await bus.publish(Message(CELLS.name, "other", encode(cell_state(word, cell="other"))))
+    assert (await read_bus(bus, "default")).heard_s == alone.heard_s
+
+
+@pytest.mark.parametrize(
+    ("job", "title", "who"),
+    [
+        ("waiter", "who has what it wants", "grown, mover"),
+        ("victim", "ahead of it", "waiter"),
+        ("mover", "lost to", "serving"),
+    ],
+)
+def test_who_may_see_a_part_is_told_as_what_others_were_ahead(
+    told: Teller, job: str, title: str, who: str
+) -> None:
+    answer = Answer.of(reading_of(told), story_of(told, job))
+    assert answer is not None
+    document = orjson.loads(orjson.dumps(why_document(answer)))
+    assert f"  {title}: {who}\n" in plain_why(document, 400)
+    assert title.capitalize() in plain_panel(answer, 400)

@@ -1,6 +1,7 @@
 """What a job wrote is shown without what controls a terminal, however it comes in pieces."""
 
 import re
+import time
 
 import pytest
 from hypothesis import given, strategies as st
@@ -45,3 +46,10 @@ def test_nothing_that_controls_a_terminal_is_left_of_anything(parts: list[bytes]
 
 def test_a_sequence_without_an_end_hides_no_more_than_itself() -> None:
     assert shown(f"{ESC}]0;".encode() + b"x" * 10_000 + b"\nnext").endswith("next")
+
+
+@pytest.mark.parametrize("begin", [b"\xc2\x90", b"\xc2\x98", b"\xc2\x9d", b"\x1b]", b"\x1b["])
+def test_beginnings_of_sequences_without_an_end_keep_nobody_waiting(begin: bytes) -> None:
+    began_s = time.process_time()
+    shown(begin * 32_000)  # an agent's piece has 64 KiB
+    assert time.process_time() - began_s < 2.0

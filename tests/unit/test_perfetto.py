@@ -198,6 +198,20 @@ def test_a_stretch_is_cut_out_of_the_whole(tmp_path: Path) -> None:
     assert all(event["ts"] + event["dur"] == high_us for event in going)
 
 
+def test_a_stretch_in_which_nothing_was_decided_shows_who_was_there(tmp_path: Path) -> None:
+    log = GOLDEN / "tide.jsonl.zst"
+    truth = states(log)
+    gaps = [(after[0] - at[0], at) for at, after in pairwise(truth) if at[1]]
+    length_s, (at_s, held, *_) = max(gaps, key=lambda gap: gap[0])
+    origin_s = truth[0][0]
+    since, until = (f"{at_s - origin_s + part * length_s:.3f}" for part in (0.3, 0.7))
+    events = drawn(log, tmp_path, "--since", since, "--until", until)
+    where = places(events)
+    slices = [event for event in events if event["ph"] == "X"]
+    assert {where[one["pid"], one["tid"]]: one["name"] for one in slices} == held
+    assert all(one["args"]["began before"] and one["args"]["goes on"] for one in slices)
+
+
 @pytest.mark.parametrize(
     ("more", "complaint"),
     [

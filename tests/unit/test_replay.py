@@ -2,6 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import orjson
 import pytest
 
 from bus.contract import Record, Unreadable
+from bus.logfile import Head, write_log
 from bus.reading import open_log
 from scheduler.compare import Comparison
 from scheduler.journal import JournalReader
@@ -168,6 +171,22 @@ def test_until_stops_at_a_moment(until: str, end_s: float, run: Run, journal: li
     before = sum(record.time_s <= START_S + end_s for record in journal)
     assert told(run, "replay", LOG, "--until", until)["decisions"] == before
     assert 0 < before < len(journal)
+
+
+def test_a_cell_that_began_after_the_moment_keeps_no_other_from_being_replayed(
+    run: Run, newest: list[Record], tmp_path: Path
+) -> None:
+    path = tmp_path / "two.jsonl"
+    first = [replace(one, offset=offset) for offset, one in enumerate(newest[:40])]
+    late = decode_entry(first[0].value or b"")
+    assert not isinstance(late, Rejected)
+    later_s = first[-1].time_s + 3600.0
+    stimulus = {**late.stimulus, "at_s": later_s}
+    entry = chain(NO_DIGEST, 0, later_s, stimulus, late.decision, policy=late.policy)
+    west = replace(first[0], offset=40, key="west", value=encode_entry(entry), time_s=later_s)
+    write_log(path, Head({JOURNAL.name: 41}), [*first, west])
+    until = datetime.fromtimestamp(first[-1].time_s + 1.0, UTC).isoformat()
+    assert told(run, "replay", path, "--until", until)["decisions"] == 40
 
 
 def test_a_story_has_everything_about_a_job_in_order(run: Run, failed_once: str) -> None:
