@@ -21,7 +21,7 @@ from bus.kafka_log import KafkaLog
 from bus.kafka_namespaces import stored_topics
 from bus.kafka_topics import make_topics
 from bus.options import KafkaOptions
-from schemas.topics import ALL_TOPICS, COMMANDS, EVENTS, JOURNAL, REQUESTS, TELEMETRY
+from schemas.topics import ALL_TOPICS, COMMANDS, EVENTS, JOURNAL, REQUESTS, TELEMETRY, Topic
 from tests.brokers import fresh_namespace
 from tests.patience import PATIENCE_S
 
@@ -198,6 +198,17 @@ async def test_stuck_consumer_is_made_anew(opened: Opener) -> None:
     assert recreated  # more than once where Kafka is slower than the watchdog
     await asyncio.sleep(1.2)  # an idle one is not
     assert bus.recreated == recreated
+
+
+@pytest.mark.parametrize("topic", [EVENTS, TELEMETRY, REQUESTS, COMMANDS])
+async def test_a_record_from_far_ahead_does_not_keep_its_segment(
+    opened: Opener, topic: Topic
+) -> None:
+    """Retention went by what the record said: with it stayed all that lay beside it."""
+    await opened().end(topic.name)  # makes the topics
+    await opened(clock=ShiftedClock(1000 * DAY_S)).publish(Message(topic.name, "a", b"{}"))
+    (record,) = [one async for one in opened().read(topic.name)]
+    assert abs(record.time_s - SystemClock().now_s()) < DAY_S
 
 
 async def test_consumer_goes_on_after_what_retention_removed(
