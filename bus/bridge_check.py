@@ -52,6 +52,8 @@ SAID: Mapping[str, tuple[type[Strict], ...]] = {
     ),
 }
 _LINK_KINDS = ("birth", "death")
+#: Of what an agent said itself, and the broker does not take; all other letters are of commands.
+_LETTERS_OF: Mapping[str, Topic] = {topic.name: topic for topic in (EVENTS, TELEMETRY)}
 #: Boot and sequence number: what a horizon names.
 Place = tuple[int, int]
 
@@ -112,7 +114,8 @@ def check(
     if kind == "dlq":
         if len(value) > MAX_MESSAGE_BYTES:
             return Refused("oversized", "", _too_large(value), topic)
-        message = Message(dead_letters(COMMANDS).name, node, value, headers)
+        of = _LETTERS_OF.get(headers.get("dlq_origin_topic", ""), COMMANDS)
+        message = Message(dead_letters(of).name, node, value, headers)
         return Accepted(default, message, None, letter=True)
     if kind == "log":
         return _log_piece(decode_log(value), node, cells, Message(LOGS.name, "", value, headers))

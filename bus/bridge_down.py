@@ -29,7 +29,7 @@ _EXPIRY_MAX_S = 2**32 - 1
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """Something to send, and until when that makes sense."""
+    """Something to send, and until when by our clock that makes sense."""
 
     record: Record
     outgoing: Outgoing
@@ -110,9 +110,10 @@ class Down:
         """Return True when the broker has all; False if it is time to stop and it has not."""
         dead: list[Message] = []
         lanes: dict[str, deque[_Order]] = {}
+        ahead_s = max(0.0, self._clock.now_s() - max(record.time_s for record in records))
         for record in records:
             is_word = record.topic == CELLS.name
-            read = self._word(record) if is_word else self._command(record)
+            read = self._word(record) if is_word else self._command(record, ahead_s)
             if not isinstance(read, _Order):
                 self._refuse(record, *read, dead)
             elif is_word:
@@ -140,7 +141,7 @@ class Down:
             order = lane[0]
             left_s = order.expires_s - self._clock.now_s()
             if left_s <= 0.0:
-                self._counters.expired += 1
+                self._counters.refused["expired"] += 1
             else:
                 outgoing = order.outgoing
                 if left_s < math.inf:
@@ -164,8 +165,13 @@ class Down:
             self._counters.refused["command"] += 1
             dead.append(dead_letter(record, field_name, reason, self._group))
 
-    def _command(self, record: Record) -> _Order | tuple[str, str]:
-        """Make the message of a command; or say which field makes it none, and why."""
+    def _command(self, record: Record, ahead_s: float) -> _Order | tuple[str, str]:
+        """Make the message of a command; or say which field makes it none, and why.
+
+        Our clock is `ahead_s` ahead of the newest record: that record is so old, or our clock is
+        wrong. Which of them nobody can tell here, so a command is too late only if it is by both.
+        The agent looks at its own clock.
+        """
         value = record.value or b""
         decoded = decode_command(value)
         if isinstance(decoded, Rejected):
@@ -179,7 +185,8 @@ class Down:
         address = MQTT_DOWN.format(node=record.key, kind="command")
         outgoing = Outgoing(address, value, properties=dict(record.headers), correlation=decoded.id)
         expires = decoded.expirytime
-        return _Order(record, outgoing, math.inf if expires is None else expires.timestamp())
+        until_s = math.inf if expires is None else expires.timestamp() + ahead_s
+        return _Order(record, outgoing, until_s)
 
     def _word(self, record: Record) -> _Order | tuple[str, str]:
         """Make the retained word on who leads the cell; without value, it clears that."""

@@ -58,9 +58,8 @@ class BridgeCounters:
     horizons: int = 0
     #: Times that Kafka or the connection failed and the same was tried again.
     retries: int = 0
-    #: Commands that were too late to be sent.
-    expired: int = 0
     #: Messages let go of unanswered, because too many were held; the broker has them still.
     overflowed: int = 0
-    #: By reason, what was not forwarded; of few words, whatever is sent.
+    #: By reason, what was not forwarded; of few words, whatever is sent. `expired`: commands that
+    #: were too late to be sent.
     refused: Counter[str] = field(default_factory=Counter)

@@ -14,7 +14,7 @@ the last one. Put more into one rather than more of them.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Self
 
 from aiokafka import AIOKafkaConsumer
@@ -279,9 +279,28 @@ class KafkaBus:
             topic: TopicPartition(self.options.topic(topic), self.partition) for topic in topics
         }
         ask = reader.end_offsets if last else reader.beginning_offsets
-        with errors_named(f"ask how much {', '.join(topics)} hold"):
-            found = await ask(list(partitions.values()))
+        try:
+            with errors_named(f"ask how much {', '.join(topics)} hold"):
+                found = await ask(list(partitions.values()))
+        except BusError:
+            await self._check_there(reader, partitions.values())
+            raise
         return {topic: found[partition] for topic, partition in partitions.items()}
+
+    async def _check_there(
+        self, reader: AIOKafkaConsumer, partitions: Iterable[TopicPartition]
+    ) -> None:
+        """Name what is missing; aiokafka waits for it, and says only that it waited."""
+        with errors_named("ask which topics there are"):
+            there = await reader._client.fetch_all_metadata()
+        for topic, partition in partitions:
+            found = there.partitions_for_topic(topic)
+            if not found or partition not in found:
+                what = f"no partition {partition} of topic" if found else "no topic"
+                raise BusError(
+                    f"cell {self.cell}: Kafka has {what} {topic}; see that kafka.cells "
+                    "and kafka.namespace are those of the scheduler, and start that: it makes them"
+                )
 
     async def prune(self, now_s: float) -> int:
         self._check_open()

@@ -17,8 +17,14 @@ _BYTES_PER_S = 4e6
 #: A transaction that takes longer is given up: what became of it is unknown.
 COMMIT_S = 10.0
 #: The broker aborts the transaction of a process that died, unless a successor does so before;
-#: until then nobody reads past it. Longer than we would go on ourselves.
-TRANSACTION_S = 20.0
+#: until then nobody reads past it. Longer than we would go on ourselves, with the largest entry of
+#: a journal, too: the broker would fence us while we still write.
+TRANSACTION_S = 60.0
+
+
+def commit_limit_s(size: int) -> float:
+    """Give how long we wait for a transaction of so many bytes: less than the broker does."""
+    return min(COMMIT_S + size / _BYTES_PER_S, TRANSACTION_S - STORE_S)
 
 
 class Publisher:
@@ -189,7 +195,7 @@ class KafkaProducer:
         size = sum(len(message.value or b"") for message in messages)
         try:
             with errors_named(f"commit a transaction of producer {self._id!r}"):
-                async with asyncio.timeout(COMMIT_S + size / _BYTES_PER_S):
+                async with asyncio.timeout(commit_limit_s(size)):
                     await self._commit(messages, positions)
         except BaseException as error:
             self._broken = (

@@ -30,6 +30,9 @@ def topic_settings(topic: Topic, replication: int, *, simulated: bool) -> dict[s
     A broker compares the time that a record bears, which is the bus's clock, with its own. So
     under simulated time no retention would be honest: records from last year would be deleted
     within minutes. There nothing is deleted by time; remove the namespace's topics afterwards.
+
+    What is deleted by time bears the broker's: a record from far ahead would keep all that is in
+    its segment until then, and whoever may write a topic could send one.
     """
     kept_s = None if simulated else topic.retention_s
     return {
@@ -39,7 +42,7 @@ def topic_settings(topic: Topic, replication: int, *, simulated: bool) -> dict[s
         # With three copies, what is confirmed is on two; the default would leave it on one.
         "min.insync.replicas": "2" if replication >= 3 else "1",
         "max.message.bytes": str(topic.record_max_bytes),
-        "message.timestamp.type": "CreateTime",
+        "message.timestamp.type": "CreateTime" if kept_s is None else "LogAppendTime",
         # Kafka refuses records from more than an hour ahead, which simulated time may be.
         "message.timestamp.after.max.ms": _FOR_EVER,
     }

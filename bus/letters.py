@@ -10,7 +10,7 @@ from schemas.values import MAX_MESSAGE_BYTES
 HEADERS_MAX = 16
 HEADERS_MAX_CHARS = 8 * 1024
 #: What is kept of a message that is too large, and of a key.
-_KEPT_BYTES = 1024
+KEPT_BYTES = 1024
 _KEY_CHARS = 256
 
 
@@ -22,7 +22,7 @@ def dead_letter(record: Record, field_name: str, reason: str, group: str) -> Mes
     """
     value = record.value
     if value is not None and len(value) > MAX_MESSAGE_BYTES:
-        value = value[:_KEPT_BYTES]
+        value = value[:KEPT_BYTES]
     return Message(
         topic=f"{record.topic}.dlq",
         key=_printable(record.key)[:_KEY_CHARS],

@@ -32,7 +32,7 @@ from schemas.values import MAX_MESSAGE_BYTES
 _EXPIRY_S = 60
 #: Nor a piece of a log, which somebody is waiting for.
 _LOG_EXPIRY_S = 20
-_LETTERS = dead_letters(COMMANDS).name
+_LETTERS = {dead_letters(topic).name for topic in (COMMANDS, EVENTS, TELEMETRY)}
 _is_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}").fullmatch
 _is_number = re.compile(r"(0|[1-9][0-9]{0,18})", re.ASCII).fullmatch
 
@@ -211,7 +211,7 @@ class MqttLink:
             raise Unfit(
                 f"message to {message.topic}: {len(value)} bytes, the limit is {MAX_MESSAGE_BYTES}"
             )
-        if message.topic == _LETTERS:
+        if message.topic in _LETTERS:
             return None, self._outgoing("dlq", value, message, None)
         if message.topic == LOGS.name:  # nobody counts them: whoever misses one asks again
             return None, self._outgoing("log", value, message, _LOG_EXPIRY_S)

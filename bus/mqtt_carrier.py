@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from bus.contract import BusError
+from bus.contract import BusError, Unfit
 from bus.options import MqttOptions, Tls
 from bus.wire import Incoming, LinkDown, Outgoing
 
@@ -31,6 +31,10 @@ _FRAME_BYTES = 64
 
 class Refused(BusError):
     """The broker does not take this message and never will; it says why."""
+
+
+class TooLarge(Refused, Unfit):
+    """The broker takes no message so large."""
 
 
 class Broke(BusError):
@@ -141,13 +145,13 @@ def check_size(message: Outgoing, most: int) -> None:
     """Refuse what the broker would end the connection for.
 
     Raises:
-        Refused: it is larger than that.
+        TooLarge: it is larger than that.
     """
     size = len(message.value) + len(message.address) + _FRAME_BYTES
     for pair in message.properties.items():
         size += len("".join(pair).encode()) + 5
     if size > most:
-        raise Refused(
+        raise TooLarge(
             f"{message.address}: {size} bytes, the broker takes {most}; "
             "raise its max_packet_size or say less"
         )

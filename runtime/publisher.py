@@ -1,10 +1,14 @@
 """The publisher: publishes the spool to the bus, concurrently with the agent's turns."""
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from bus.clock import Clock
-from bus.contract import BusError, Closed, Link, Unfit
+from bus.contract import BusError, Closed, Link, Message, Record, Unfit
+from bus.letters import KEPT_BYTES, dead_letter
 from runtime.spool import Spool, SpooledMessage
 
 #: Messages published together. A scheduler remembers half as many pieces as missing
@@ -12,6 +16,8 @@ from runtime.spool import Spool, SpooledMessage
 _BATCH = 500
 #: One failure may be that of a broker that is started anew.
 _IN_A_ROW = 3
+
+_log = logging.getLogger(__name__)
 
 
 class Publisher:
@@ -30,6 +36,7 @@ class Publisher:
         self._retry_s = retry_s
         self._wake = clock.waiter()
         self._last = False
+        self._name = ""
         self._in_a_row = 0
         self._running: asyncio.Task[None] | None = None
 
@@ -41,6 +48,7 @@ class Publisher:
     def begin(self, name: str) -> None:
         """Start publishing; it takes part in the clock until it ends."""
         self._clock.enter()
+        self._name = name
         self._running = asyncio.create_task(self._run(), name=f"publish {name}")
 
     def notify(self) -> None:
@@ -117,9 +125,21 @@ class Publisher:
                 try:
                     await self._bus.publish(waiting.message)
                     self.published += 1
-                except Unfit:
-                    self.unfit += 1
+                except Unfit as error:
+                    await self._set_aside(waiting.message, str(error))
                 self._spool.sent(waiting.row)
         else:
             self.published += len(batch)
             self._spool.sent(batch[-1].row)
+
+    async def _set_aside(self, message: Message, why: str) -> None:
+        """Make a message that the bus will never take a dead letter, of its beginning.
+
+        The whole of it may be what the bus does not take.
+        """
+        said = Record(message.topic, -1, message.key, message.value, {}, self._clock.now_s())
+        letter = dead_letter(said, "", why, f"agent-{self._name}")
+        with contextlib.suppress(Unfit):
+            await self._bus.publish(replace(letter, value=(message.value or b"")[:KEPT_BYTES]))
+        self.unfit += 1
+        _log.warning("gives up a message to %s: %s", message.topic, why)

@@ -145,6 +145,11 @@ class AgentService:
         return self._publisher.published
 
     @property
+    def unfit(self) -> int:
+        """How many messages the bus will never take; each became a dead letter."""
+        return self._publisher.unfit
+
+    @property
     def publish_problem(self) -> str:
         """Why the bus takes nothing, once that has lasted; empty: it does, or fails at times."""
         return self._publisher.problem

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
-from schemas.programs import Program, check_carried
+from schemas.programs import Program, carried_unless_taken
 from schemas.values import (
     MAX_GPUS_PER_NODE,
     Celsius,
@@ -204,7 +204,7 @@ class JobSubmitted(Strict):
     start_cost_s: DurationS = Field(default=30.0, description="From launch to the first step.")
     priority: Priority = 0
     edge_allowed: bool = True
-    program: Annotated[Program, AfterValidator(check_carried)] | None = Field(
+    program: Annotated[Program, AfterValidator(carried_unless_taken)] | None = Field(
         default=None, description="What its workers run; null where they are simulated."
     )
 

@@ -7,7 +7,7 @@ The contract between a program and the agent that runs it (signals, files, envir
 import json
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from schemas.values import Name, Strict
 
@@ -117,10 +117,23 @@ class Program(Strict):
             raise ValueError("workdir: leave it out; with code, workers begin where that is")
 
 
-def check_carried(program: Program) -> Program:
-    """Refuse a program that no start command could carry, as it is submitted.
+#: The context of validation for what was taken already: it stands in the journal.
+TAKEN = "taken"
+
+
+def carried_unless_taken(program: Program, info: ValidationInfo) -> Program:
+    """Refuse a program as `check_carried` does, but for one that stands in the journal.
 
     What was taken before, by a release without this limit, can be read: agents may hold it.
+
+    Raises:
+        ValueError: it is too large.
+    """
+    return program if info.context == TAKEN else check_carried(program)
+
+
+def check_carried(program: Program) -> Program:
+    """Refuse a program that no start command could carry, as it is submitted.
 
     Raises:
         ValueError: it is too large.

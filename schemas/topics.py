@@ -76,7 +76,8 @@ ALL_TOPICS: dict[str, Topic] = {
 
 #: The MQTT addresses, below an optional namespace. `birth` and `death` (the Will) are retained and
 #: carry the same session number: of two of one session, death is the later. `dlq` carries commands
-#: that the agent could not read; `log` pieces of jobs' logs. `_state` is retained.
+#: that the agent could not read, and what of its own the broker has no room for; `log` pieces of
+#: jobs' logs. `_state` is retained.
 MQTT_UP = "tidegate/v1/{node}/up/{kind}"
 MQTT_UP_KINDS = ("birth", "death", "telemetry", "event", "ack", "log", "dlq")
 MQTT_DOWN = "tidegate/v1/{node}/down/{kind}"

@@ -212,7 +212,8 @@ class AgentRole:
     def samples(self) -> Iterable[Sample]:
         agent, counters = self._agent, self._agent.counters
         labels = (self._cell, self._role)
-        yield Sample("tidegate_dead_letters_total", counters.dead_letters, labels)
+        letters = counters.dead_letters + agent.unfit
+        yield Sample("tidegate_dead_letters_total", letters, labels)
         oldest_s = self._oldest_s
         waited_s = 0.0 if oldest_s is None else max(0.0, self._clock.now_s() - oldest_s)
         yield Sample("tidegate_oldest_unacked_seconds", waited_s)

@@ -173,7 +173,9 @@ METRICS: dict[str, MetricDefinition] = {
     "tidegate_bridge_forwarded_total": _counter(
         "Messages carried, up to Kafka or down to agents.", BRIDGE, "direction"
     ),
-    "tidegate_bridge_refused_total": _counter("Messages not carried.", BRIDGE, "reason"),
+    "tidegate_bridge_refused_total": _counter(
+        "Messages not carried; `expired`: commands that were too late.", BRIDGE, "reason"
+    ),
     "tidegate_bridge_unacked": _gauge("Messages that Kafka does not have yet.", BRIDGE),
     # --- agents
     "tidegate_spool_messages": _gauge("Messages that wait for the bus.", AGENTS),

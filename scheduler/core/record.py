@@ -11,12 +11,14 @@ import orjson
 
 from scheduler.core.facts import FACTS
 from scheduler.core.stimuli import INPUTS, Cause, Decision, Stimulus
+from schemas.programs import TAKEN
 from schemas.values import Strict
 
 
 def _reader(kind: type[Any]) -> Callable[[dict[str, Any]], Any]:
     if issubclass(kind, Strict):
-        return kind.__pydantic_validator__.validate_python
+        read = kind.__pydantic_validator__.validate_python
+        return lambda fields: read(fields, context=TAKEN)
     return lambda fields: kind(**fields)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from bus.kafka_log import KafkaLog
 from bus.kafka_namespaces import stored_topics
 from bus.kafka_topics import make_topics
 from bus.options import KafkaOptions
-from schemas.topics import ALL_TOPICS, COMMANDS, EVENTS, JOURNAL, REQUESTS, TELEMETRY
+from schemas.topics import ALL_TOPICS, COMMANDS, EVENTS, JOURNAL, REQUESTS, TELEMETRY, Topic
 from tests.brokers import fresh_namespace
 from tests.patience import PATIENCE_S
 
@@ -198,6 +199,30 @@ async def test_stuck_consumer_is_made_anew(opened: Opener) -> None:
     assert recreated  # more than once where Kafka is slower than the watchdog
     await asyncio.sleep(1.2)  # an idle one is not
     assert bus.recreated == recreated
+
+
+@pytest.mark.parametrize("topic", [EVENTS, TELEMETRY, REQUESTS, COMMANDS])
+async def test_a_record_from_far_ahead_does_not_keep_its_segment(
+    opened: Opener, topic: Topic
+) -> None:
+    """Retention went by what the record said: with it stayed all that lay beside it."""
+    await opened().end(topic.name)  # makes the topics
+    await opened(clock=ShiftedClock(1000 * DAY_S)).publish(Message(topic.name, "a", b"{}"))
+    (record,) = [one async for one in opened().read(topic.name)]
+    assert abs(record.time_s - SystemClock().now_s()) < DAY_S
+
+
+@pytest.mark.parametrize("made", [True, False])
+async def test_a_topic_or_partition_that_is_missing_is_named(
+    options: KafkaOptions, opened: Opener, made: bool
+) -> None:
+    """It was "Failed to get offsets by times", and to be tried again."""
+    if made:
+        await opened(of=replace(options, cells=("a",))).end(JOURNAL.name)
+    name = f"{options.namespace}.{JOURNAL.name}"
+    what = f"no partition 1 of topic {name}" if made else f"no topic {name}"
+    with pytest.raises(BusError, match=rf"cell b: Kafka has {what}; see that kafka.cells"):
+        await opened("b", makes_topics=False).end(JOURNAL.name)
 
 
 async def test_consumer_goes_on_after_what_retention_removed(

@@ -19,12 +19,21 @@ from schemas.events import (
 )
 from schemas.log_codec import log_chunk
 from schemas.logs import LogChunk
-from schemas.topics import HEADROOM_BYTES
+from schemas.topics import COMMANDS, EVENTS as EVENTS_TOPIC, HEADROOM_BYTES, TELEMETRY, Topic
 from schemas.values import MAX_MESSAGE_BYTES, Strict
 from tests.builders import load
 from tests.post import measured, progressed, said
 
 CELLS = ("default", "east")
+
+
+@pytest.mark.parametrize("topic", [EVENTS_TOPIC, TELEMETRY, COMMANDS])
+def test_an_agents_letter_is_beside_what_it_is_of(topic: Topic) -> None:
+    """All were beside commands; who looks for an event looks at the letters of events."""
+    named = {"dlq_origin_topic": topic.name}
+    found = check(Incoming("tidegate/v1/n0/up/dlq", b"{", properties=named), "n0", CELLS, "default")
+    assert isinstance(found, Accepted)
+    assert (found.message.topic, found.letter) == (f"{topic.name}.dlq", True)
 
 
 def born(**changes: object) -> NodeBorn:

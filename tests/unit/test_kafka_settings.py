@@ -12,8 +12,10 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from bus.contract import BusError
 from bus.kafka_client import client_settings
+from bus.kafka_producer import COMMIT_S, TRANSACTION_S, commit_limit_s
 from bus.kafka_topics import _check
 from bus.options import KafkaOptions, Tls, kafka_options
+from schemas.journal import MAX_JOURNAL_BYTES
 from tests.certificates import Authority
 
 
@@ -50,6 +52,13 @@ async def test_protocol_follows_from_what_is_given(
         # Whoever cannot prove to be the broker is not spoken to.
         assert settings["ssl_context"].verify_mode == ssl.CERT_REQUIRED
         assert settings["ssl_context"].check_hostname
+
+
+def test_we_give_up_a_transaction_before_the_broker_does() -> None:
+    """Of the largest entry it did so first, and the scheduler that still wrote was fenced."""
+    slowest_s = COMMIT_S + MAX_JOURNAL_BYTES / 4e6
+    assert commit_limit_s(MAX_JOURNAL_BYTES) == slowest_s < TRANSACTION_S
+    assert commit_limit_s(100 * MAX_JOURNAL_BYTES) < TRANSACTION_S
 
 
 def test_unusable_certificate_is_named(tmp_path: Path) -> None:

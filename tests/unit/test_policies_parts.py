@@ -6,8 +6,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from scheduler.policies.parts import gang
 from scheduler.policies.parts.forecast import ForecastOptions, forecast
-from scheduler.policies.parts.gang import Backfill, Claim, Holder, start
+from scheduler.policies.parts.gang import Backfill, Claim, Holder, reserve, start
 from scheduler.policies.parts.placement import keep, place
 from scheduler.policies.parts.victims import RULES, Occupant, assess, choose
 
@@ -191,3 +192,31 @@ def test_who_holds_gpus_is_only_asked_where_a_gang_must_wait() -> None:
     found = start(0.0, claims, [6, 4, 9], holders, "easy", by_pace(claims))
     assert [outcome.rule for outcome in found] == ["start", "start", "capacity", "capacity"]
     assert asked == [0, 1], "for the first that waits, in the pools where it may run"
+
+
+def test_gangs_that_never_fit_do_not_cost_a_look_at_all_holders_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """2,000 of them beside 4,000 gangs that run took a cycle 2.7 s."""
+    looks: list[int] = []
+
+    def looked(
+        gpus: int, room: Sequence[int], holders: dict[int, list[Holder]]
+    ) -> tuple[int, float, int]:
+        looks.append(gpus)
+        return reserve(gpus, room, holders)
+
+    monkeypatch.setattr(gang, "reserve", looked)
+    holders = [Holder(float(number), number, 1) for number in range(10)]
+    sizes = (99, 15, 1, 99, 14, 4)
+    claims = [Claim(100 + number, size, 10.0, [1.0]) for number, size in enumerate(sizes)]
+    found = start(0.0, claims, [4], lambda _: holders, "easy", lambda *_: [1.0])
+    assert looks == [14], "14 are there in all"
+    assert [one.rule for one in found][:5] == [
+        "capacity",
+        "capacity",
+        "start",
+        "capacity",
+        "capacity",
+    ]
+    assert found[5].behind == 104

@@ -1,9 +1,13 @@
 """What a job runs: which programs are refused, and that one reaches the agent unchanged."""
 
+import orjson
 import pytest
 from pydantic import ValidationError
 
+from scheduler.core.record import stimulus_from_dict, stimulus_to_dict
+from scheduler.core.stimuli import Stimulus
 from schemas.commands import StartGang
+from schemas.events import JobSubmitted
 from schemas.programs import MAX_PROGRAM_BYTES, Program
 from tests.builders import Cell, node_born, submitted, target
 
@@ -40,3 +44,13 @@ def test_a_start_command_carries_the_program_that_was_submitted(program: Program
     cell.plan({"j0": target(n0=2)})
     (start,) = cell.sent(StartGang)
     assert start.spec.program == program
+
+
+def test_a_program_that_an_earlier_release_took_is_read_where_a_replay_finds_it() -> None:
+    """It stands in the journal, recovery and agents read it, and a replay refused the log."""
+    large = Program(argv=ARGV, image="\x01" * 30_000)
+    taken = submitted().model_copy(update={"program": large})
+    written = orjson.dumps(stimulus_to_dict(Stimulus(1.0, taken)))
+    assert stimulus_from_dict(orjson.loads(written)) == Stimulus(1.0, taken)
+    with pytest.raises(ValidationError, match="the whole program takes"):
+        JobSubmitted.model_validate(taken.model_dump())

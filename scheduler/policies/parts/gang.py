@@ -65,6 +65,9 @@ def start(
     """
     outcomes: list[Outcome] = []
     started: list[list[Holder]] = [[] for _ in room]
+    #: By pool, all its GPUs: those who start here only move some from free to held.
+    whole: dict[int, int] = {}
+    held: dict[int, Sequence[Holder]] = {}
     head, head_pool, from_s, spare = -1, -1, float("inf"), 0
     for claim in claims:
         pools = [at for at, pace in enumerate(claim.pace) if pace > 0]
@@ -77,7 +80,14 @@ def start(
             if head < 0 and pools and mode == "strict":
                 head = claim.job
             elif head < 0 and pools:
-                known = {at: [*holders(at), *started[at]] for at in pools}
+                for at in pools:
+                    if at not in whole:
+                        held[at] = holders(at)
+                        taken = sum(who.gpus for who in (*held[at], *started[at]))
+                        whole[at] = room[at] + taken
+                if all(whole[at] < claim.gpus for at in pools):
+                    continue  # never fits: to look for a moment takes as long for each such gang
+                known = {at: [*held[at], *started[at]] for at in pools}
                 head_pool, from_s, spare = reserve(claim.gpus, room, known)
                 # One that never fits holds nothing back: room is kept for the first that will.
                 head = claim.job if head_pool >= 0 else -1
