@@ -62,6 +62,9 @@ def look(config_file: Path | None, layout: Layout) -> Status:
     status = Status(config_file or layout.here(CONFIG))
     status.unit = find_unit(layout) if config_file is None else None
     if not status.installed:
+        if config_file is None and not layout.staged:
+            # Gangs that an agent left, which is no longer installed, may run on.
+            status.gangs = running_gangs(WORKERS)
         return status
     if status.config_file.exists() and not os.access(status.config_file, os.R_OK):
         status.problems.append(
