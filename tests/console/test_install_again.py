@@ -27,3 +27,25 @@ def test_jobs_can_go_through_a_state_that_was_made_for_an_agent_of_another_user(
     site.at("/var/lib/tidegate").chmod(0o755)
     tidegate.does(*site.words(isolation="tenant"))
     assert mode(site.at("/var/lib/tidegate")) == 0o755, "as somebody wishes it"
+
+
+def _with_environment(site: Site, content: bytes) -> list[object]:
+    own, file = site.folder / "own.toml", site.folder / "store.env"
+    own.write_text("[agent]\nname = 'edge-17'\nruns = 'simulated'\n[mqtt]\nnamespace = 'n'\n")
+    file.write_bytes(content)
+    return ["edge-agent", "install", "--config", own, "--environment", file, "--root", site.tree]
+
+
+@pytest.mark.parametrize(
+    "line", [b"export A=b", b"=x", b"\xff\xfe=1", b"just words", b"A=b\0c", b"1A=b"]
+)
+def test_an_environment_of_which_the_agent_gets_nothing_is_refused(
+    tidegate: Run, site: Site, line: bytes
+) -> None:
+    words = _with_environment(site, b"# of the store\nAWS_REGION=x\n" + line + b"\n")
+    assert "of line 3 the agent gets nothing; write NAME=VALUE" in tidegate.refuses(*words)
+    # What is there already is passed over, as systemd does: one could not even uninstall.
+    tidegate.does(*_with_environment(site, b"AWS_REGION=x\n"))
+    site.at("/etc/tidegate/edge-agent.env").write_bytes(line + b"\n")
+    tidegate.does("edge-agent", "install", "--root", site.tree)
+    tidegate.does("edge-agent", "uninstall", "--root", site.tree)
