@@ -131,7 +131,7 @@ def install(
         config,
         environment,
     )
-    with as_service(layout):
+    with as_service(layout, environment):
         prepared = prepare(request, layout, SystemClock().now_s())
     setup = set_up(prepared, layout, user)
     if not dry_run:

@@ -49,3 +49,11 @@ def test_an_environment_of_which_the_agent_gets_nothing_is_refused(
     site.at("/etc/tidegate/edge-agent.env").write_bytes(line + b"\n")
     tidegate.does("edge-agent", "install", "--root", site.tree)
     tidegate.does("edge-agent", "uninstall", "--root", site.tree)
+
+
+def test_a_configuration_is_checked_with_the_environment_that_is_given_beside_it(
+    tidegate: Run, site: Site
+) -> None:
+    *words, _, _ = _with_environment(site, b"TIDEGATE_MQTT_URL=mqtts://broker:8883\n")
+    ran = tidegate.does(*words, "--user", "root", "--dry-run")
+    assert "/etc/tidegate/edge-agent.env" in ran.out
