@@ -1,6 +1,7 @@
 """Installing where there was an agent, or half of one; and what may not go wrong on the way."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -57,3 +58,16 @@ def test_a_configuration_is_checked_with_the_environment_that_is_given_beside_it
     *words, _, _ = _with_environment(site, b"TIDEGATE_MQTT_URL=mqtts://broker:8883\n")
     ran = tidegate.does(*words, "--user", "root", "--dry-run")
     assert "/etc/tidegate/edge-agent.env" in ran.out
+
+
+@pytest.mark.parametrize("option", ["ca", "cert"])
+def test_no_private_key_is_written_where_all_can_read_it(
+    tidegate: Run, site: Site, option: str
+) -> None:
+    """Some programs want certificate and key in one file."""
+    both = site.folder / "both.pem"
+    one = site.files.ca if option == "ca" else site.files.cert
+    both.write_bytes(Path(str(one)).read_bytes() + Path(str(site.files.key)).read_bytes())
+    said = tidegate.refuses(*site.words(**{option: both}))
+    assert f"--{option}: {both} holds a private key, too" in said
+    assert not site.at("/etc/tidegate").exists()
