@@ -132,7 +132,13 @@ def _look_at_agent(status: Status, config: Config, layout: Layout) -> None:
         status.link_up = ask_link(config)
         status.spool = status.ready.get("spool")
         status.problems += [str(reason) for reason in status.ready.get("reasons", ())]
-    elif not status.runs:
+    elif status.runs:
+        if page := probe_of(config):
+            status.problems.append(
+                f"it runs, and nothing of it answers at {page}: see whether it hangs, in its log; "
+                "restart it, also where http.port was changed since its start"
+            )
+    else:
         status.spool = waiting(memory)
         left = f"; these gangs run on without it: {named(status.gangs)}" if status.gangs else ""
         status.problems.append(f"no agent runs with {memory}{left}")
@@ -191,13 +197,20 @@ def ask_refused(config: Config) -> dict[str, int]:
     return {why: int(float(count)) for why, count in _REFUSED.findall(page)}
 
 
-def _page(config: Config, path: str) -> bytes | None:
+def probe_of(config: Config) -> str | None:
+    """Give the address at which an agent answers; None if it has none, or it is in its log."""
     port = config.http.port
     if not isinstance(port, int) or port == 0:
         return None
     host = "127.0.0.1" if config.http.host in ("", "0.0.0.0") else config.http.host  # noqa: S104
     place = f"[{host}]" if ":" in host else host
+    return f"http://{place}:{port}"
+
+
+def _page(config: Config, path: str) -> bytes | None:
+    if (page := probe_of(config)) is None:
+        return None
     try:
-        return HttpRequest("GET", f"http://{place}:{port}{path}", timeout_s=_ANSWER_S)().body
+        return HttpRequest("GET", f"{page}{path}", timeout_s=_ANSWER_S)().body
     except HttpError:
         return None
