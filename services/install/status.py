@@ -160,12 +160,15 @@ def held(memory: Path) -> tuple[bool, int | None]:
 
 def waiting(memory: Path) -> int | None:
     """Count the messages that an agent left unsent; None if that cannot be read."""
-    if not memory.is_file():
-        return None
+    beside = memory.with_name(f"{memory.name}-wal")
     try:
+        # What a killed agent wrote last is beside the file, and `immutable` passes over that.
+        if not memory.is_file() or (beside.exists() and beside.stat().st_size > 0):
+            return None
         # Makes no file, neither this one nor one beside it: it could be another user's.
-        connection = sqlite3.connect(f"file:{memory}?mode=ro&immutable=1", uri=True)
-    except sqlite3.Error:
+        uri = f"{memory.absolute().as_uri()}?mode=ro&immutable=1"
+        connection = sqlite3.connect(uri, uri=True)
+    except (OSError, sqlite3.Error):
         return None
     try:
         (count,) = connection.execute("SELECT count(*) FROM spool").fetchone()

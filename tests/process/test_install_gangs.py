@@ -199,3 +199,17 @@ def test_an_agent_that_runs_is_known_by_its_file(tmp_path: Path) -> None:
         assert held(path) == (True, other.pid)
         other.kill()
     assert held(path) == (False, None)
+
+
+def test_what_a_killed_agent_left_is_not_counted_without_its_newest(tmp_path: Path) -> None:
+    """Its newest messages are in a file beside; none was said to wait, where a hundred did."""
+    path = tmp_path / "a#b%20?.db"
+    AgentStore.open(path).close()
+    assert waiting(path) == 0, "whatever it is called"
+    code = (
+        "import os, sqlite3, sys; memory = sqlite3.connect(sys.argv[1])\n"
+        "memory.execute('CREATE TABLE more (x)'); memory.commit(); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    assert path.with_name(f"{path.name}-wal").stat().st_size > 0
+    assert waiting(path) is None
