@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from services.install import setup, systemd
 from tests.console.conftest import Run
 from tests.console.test_install import Site, mode, site
 
@@ -71,3 +72,22 @@ def test_no_private_key_is_written_where_all_can_read_it(
     said = tidegate.refuses(*site.words(**{option: both}))
     assert f"--{option}: {both} holds a private key, too" in said
     assert not site.at("/etc/tidegate").exists()
+
+
+def test_a_step_that_fails_is_no_refusal(
+    tidegate: Run, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*words: str) -> str:
+        raise systemd.SystemdError(f"systemctl {' '.join(words)}: Failed to connect to bus")
+
+    monkeypatch.setattr(setup, "systemctl", fails)
+    monkeypatch.setattr(setup, "_check_machine", lambda: None)
+    monkeypatch.setattr(setup, "_open_folder", lambda _: None)
+    monkeypatch.setattr(setup, "_state_folder", lambda *_: None)
+    written: list[object] = []
+    monkeypatch.setattr(setup, "_write", lambda path, *_: written.append(path))
+    *words, _, _ = _with_environment(site, b"TIDEGATE_MQTT_URL=mqtts://broker:8883\n")
+    ran = tidegate(*words, "--user", "root")
+    assert written, "so something was changed"
+    assert ran.code == 1
+    assert "Failed to connect to bus. It is not all installed" in " ".join(ran.err.split())
