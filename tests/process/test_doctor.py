@@ -51,7 +51,7 @@ def test_a_key_under_its_old_name(ward: Ward) -> None:
 
 def test_gpus_that_are_there(ward: Ward, driver: FakeNvml) -> None:
     assert ward.only(gpus.check).found == "2 of 2 GPUs offered: NVIDIA H100 80GB HBM3"
-    ward.settings["agent.workers.gpu_ids"] = "GPU-2,1"
+    ward.settings["agent.workers.gpu_ids"] = "GPU-2,0"
     assert ward.only(gpus.check).verdict == "ok"
 
 
@@ -82,6 +82,16 @@ def test_a_gpu_that_is_not_there(ward: Ward, driver: FakeNvml) -> None:
     found = ward.only(gpus.check)
     assert "gpu_ids names GPU-9; the driver lists GPU-1, GPU-2" in found.found
     assert "nvidia-smi -L" in found.fix
+
+
+@pytest.mark.parametrize("ids", ["GPU-1,GPU-1", "GPU-1,0", "0,0"])
+def test_a_gpu_that_is_named_twice(ward: Ward, driver: FakeNvml, ids: str) -> None:
+    """With one of two names no agent starts; with both of them, it has two jobs share a GPU."""
+    ward.settings["agent.workers.gpu_ids"] = ids
+    found = ward.only(gpus.check)
+    assert (found.verdict, found.found) == (
+        "problem", "agent.workers.gpu_ids names GPU-1 twice",
+    )  # fmt: skip
 
 
 def test_more_memory_than_there_is(ward: Ward, driver: FakeNvml) -> None:
@@ -120,7 +130,15 @@ def test_slots_of_processors(ward: Ward) -> None:
 
 def test_simulated_workers_are_worth_a_word(ward: Ward) -> None:
     ward.settings = {"agent.name": "e"}
-    assert 'agent.runs = "processes"' in ward.only(gpus.check).fix
+    found = ward.only(gpus.check)
+    assert 'agent.runs = "processes"' in found.fix
+    assert (found.verdict, "no agent starts" in found.found) == ("problem", True)
+    ward.settings["agent.runs"] = "simulated"
+    found = ward.only(gpus.check)
+    assert 'agent.runs = "processes"' in found.fix
+    assert (found.verdict, "no job really runs" in found.found) == ("warning", True)
+    ward.settings = {"scheduler.births": "any"}
+    assert ward.says(gpus.check) == [], "a scheduler has no GPUs"
 
 
 # --- clock ---------------------------------------------------------------------------------------
