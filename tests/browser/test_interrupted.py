@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+from collections.abc import Callable
 
 from playwright.sync_api import Route, expect
 
@@ -33,7 +34,7 @@ def test_output_is_read_on_after_a_refusal_that_passes(window: Window) -> None:
     page.route(re.compile(f"/api/v1/jobs/{job}/why"), why)
     page.route(re.compile("/api/v1/requests"), lambda route: _json(route, {"result": "done"}))
     said = {"content": base64.b64encode(b"step 7\n").decode(), "offset": 0, "end": ""}
-    left = [
+    left: list[Callable[[Route], None]] = [
         lambda route: _json(route, {"next": 4, "pieces": []}),
         lambda route: _json(route, {"detail": "Too many."}, 429, **{"Retry-After": "1"}),
         lambda route: _json(route, {"detail": "It ends."}, 503),
