@@ -19,7 +19,7 @@ def test_jobs_can_go_through_a_state_that_was_made_for_an_agent_of_another_user(
     if os.geteuid():
         pytest.skip("only root gives folders away")
     site.at("/etc").mkdir(parents=True)
-    users = "root:x:0:0::/root:/bin/sh\ntidegate:x:990:990::/var/lib/tidegate:/bin/false\n"
+    users = "root:x:0:0::/:/bin/sh\ntidegate:x:990:990::/var/lib/tidegate:/bin/false\n"
     site.at("/etc/passwd").write_text(users)
     tidegate.does(*site.words())
     assert mode(site.at("/var/lib/tidegate")) == 0o750
