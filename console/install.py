@@ -11,6 +11,7 @@ from console import serve
 from console.findings import drawn
 from console.output import JsonPath, emit_json, fail, out
 from console.serve import needing
+from console.service import sentence
 
 if TYPE_CHECKING:
     from services.install.setup import Setup
@@ -100,8 +101,8 @@ def install(
     /var/lib/tidegate. Again, without options, it keeps the configuration, writes the unit anew and
     restarts the agent; workers run on meanwhile. docs/install.md tells all of it.
 
-    Exit codes: 0 done, 1 installed but the agent has a problem, or only root may install, 2 refused
-    otherwise: nothing was changed.
+    Exit codes: 0 done, 1 installed but the agent has a problem, or half installed since a step
+    failed, or only root may install, 2 refused otherwise: nothing was changed.
 
     Example: tidegate edge-agent install --name edge-17 --broker mqtts://broker:8883
     --checkpoints s3://bucket/checkpoints --owner none --ca ca.pem --cert edge-17.pem
@@ -114,6 +115,7 @@ def install(
         from services.install.prepare import prepare
         from services.install.setup import carry_out, left_to_do, set_up
         from services.install.status import settled
+        from services.install.systemd import SystemdError
         from services.install.wanted import NotRoot, Request
     layout = Layout(root.absolute())
     request = Request(
@@ -131,7 +133,7 @@ def install(
         config,
         environment,
     )
-    with as_service(layout):
+    with as_service(layout, environment):
         prepared = prepare(request, layout, SystemClock().now_s())
     setup = set_up(prepared, layout, user)
     if not dry_run:
@@ -139,6 +141,9 @@ def install(
             carry_out(setup)
         except NotRoot as error:
             fail(f"{error}.", code=1)
+        except (SystemdError, OSError) as error:
+            # Files may be written by then: it is no refusal any more.
+            fail(f"{sentence(error)} It is not all installed; the same command goes on.", code=1)
     _show_changes(setup, dry_run=dry_run)
     for remark in prepared.remarks:
         out().print(Text(f"! {remark}", "yellow"))

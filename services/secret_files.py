@@ -18,6 +18,14 @@ _SECTIONS: dict[RoleName | Literal["gateway"], tuple[str, ...]] = {
 }
 
 
+def holds_private_key(path: Path) -> bool:
+    """Whether a file, such as one of certificates, has a private key in it; False if unreadable."""
+    try:
+        return b"PRIVATE KEY-----" in path.read_bytes()
+    except OSError:
+        return False
+
+
 def secret_files(config: Config) -> dict[str, Path]:
     """Give those that are configured, by their key."""
     files = {
@@ -29,6 +37,16 @@ def secret_files(config: Config) -> dict[str, Path]:
         "gateway.key_file": config.gateway.key_file,
         "gateway.auth.secret_file": config.gateway.auth.secret_file,
         "gateway.auth.client_secret_file": config.gateway.auth.client_secret_file,
+    }
+    # Some keep certificate and key in one file, which may then be named for both.
+    files |= {
+        f"{section}.cert_file": file
+        for section, file in (
+            ("mqtt", config.mqtt.cert_file),
+            ("kafka", config.kafka.cert_file),
+            ("gateway", config.gateway.cert_file),
+        )
+        if file and holds_private_key(Path(file))
     }
     return {key: Path(file) for key, file in files.items() if file}
 

@@ -18,7 +18,14 @@ _OF_MEMORY = 1.05
 def check(context: CheckContext) -> Iterator[Finding]:
     """Compare the configuration with the GPUs that the driver lists, or with the processors."""
     section = context.config.agent
-    if section.runs in (None, "simulated"):
+    if section.runs is None:
+        if section.model_fields_set:  # else it is another role's configuration
+            yield _report.problem(
+                "agent.runs is not set: no agent starts without it",
+                'set agent.runs = "processes" and [agent.workers]; "simulated" is for trying out',
+            )
+        return
+    if section.runs == "simulated":
         yield _report.warning(
             "workers and GPUs are simulated: no job really runs",
             'set agent.runs = "processes" and [agent.workers]',
@@ -89,6 +96,14 @@ def _of_driver(found: list[Gpu], count: int, key: str, workers: object) -> Itera
             f"agent.workers.gpu_ids names {', '.join(missing)}; the driver lists {listed}",
             "write the UUIDs as nvidia-smi -L gives them, in the order of the nodes",
         )
+    uuids = {str(gpu.index): gpu.uuid for gpu in found}
+    named = [uuids.get(one, one) for one in gpu_ids]
+    twice = sorted({one for one in named if named.count(one) > 1})
+    if twice:
+        yield _report.problem(
+            f"agent.workers.gpu_ids names {', '.join(twice)} twice",
+            "name each GPU once, by its UUID or by its index",
+        )
     if gpu_ids and len(gpu_ids) != count:
         yield _report.problem(
             f"{key} offers {counted(count, 'GPU')}, and agent.workers.gpu_ids names {len(gpu_ids)}",
@@ -104,6 +119,6 @@ def _of_driver(found: list[Gpu], count: int, key: str, workers: object) -> Itera
             f"{key} offers {count} of {len(found)} GPUs; the others are never used",
             f"set {key} = {len(found)}, or name those that are meant in agent.workers.gpu_ids",
         )
-    elif not missing:
+    elif not missing and not twice:
         kinds = ", ".join(sorted({gpu.name for gpu in found}))
         yield _report.ok(f"{count} of {counted(len(found), 'GPU')} offered: {kinds}")

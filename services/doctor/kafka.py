@@ -30,12 +30,13 @@ def check(context: CheckContext) -> Iterator[Finding]:
     assert options is not None
     good = 0
     for address in options.bootstrap.split(","):
-        host, _, port = address.rpartition(":")
-        if not port.isdecimal():
+        host, _, port = address.strip().rpartition(":")
+        if not port.isdecimal() or not 0 < int(port) < 65_536:
             yield _report.problem(
                 f"kafka.bootstrap: {address} is not HOST:PORT", "write it with its port, as k:9092"
             )
             continue
+        host = host.removeprefix("[").removesuffix("]")  # of IPv6, as Kafka's client reads it
         server = Server(host, int(port), options.tls, "Kafka", "kafka.bootstrap", "kafka")
         found = list(reach(server, _report, context.clock.now_s()))
         yield from found

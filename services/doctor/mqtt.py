@@ -45,7 +45,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
     if config.agent.name is None:
         return  # there is no name to log in with
     named = bool(options.username or (options.tls and options.tls.cert_file))
-    if named and context.is_running:
+    if context.is_running and (named or _complaints(context)):
         yield _of_running(context)
         return
     yield asyncio.run(_let_in(options, config.agent.name, named, context.clock))
@@ -54,16 +54,21 @@ def check(context: CheckContext) -> Iterator[Finding]:
 def _of_running(context: CheckContext) -> Finding:
     if context.readiness is None:
         return _report.ok(
-            "the agent runs, and was not disturbed by a second login under its name (with "
-            "http.port set, it would say how its own goes)"
+            "the agent runs, and was not disturbed by a second login under its name (its probe, "
+            "at http.port, would say how its own goes)"
         )
-    reasons = [text for text in context.readiness.get("reasons", ()) if "broker" in text]
-    if reasons:
+    if reasons := _complaints(context):
         return _report.problem(
             f"the agent that runs says: {reasons[0]}",
             "stop the agent and run this again: it then tries a login of its own",
         )
     return _report.ok("the agent that runs has its connection to the broker")
+
+
+def _complaints(context: CheckContext) -> list[str]:
+    """Give what the agent that runs says of its own connection, where it has none."""
+    reasons = map(str, (context.readiness or {}).get("reasons", ()))
+    return [reason for reason in reasons if "MQTT broker" in reason]
 
 
 async def _let_in(options: MqttOptions, agent: str, named: bool, clock: Clock) -> Finding:

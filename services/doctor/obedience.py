@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from explain.shares import counted
 from runtime.gate import UNVOUCHED
 from services.doctor.finding import CheckContext, Finding, Reporter
+from services.install.status import probe_of
 
 _report = Reporter("agent")
 #: What the check of the bus says itself.
@@ -18,7 +19,13 @@ _KEYS = (
 def check(context: CheckContext) -> Iterator[Finding]:
     """Pass on what the agent's own probe says, and which commands it refused since its start."""
     if context.readiness is None:
-        return  # it does not run, or has no probe
+        if context.is_running and (page := probe_of(context.config)):
+            yield _report.problem(
+                f"the agent runs, and nothing of it answers at {page}",
+                "see whether it hangs, in its log, and restart it: its gangs run on; so do where "
+                "http.port was changed since its start",
+            )
+        return
     reasons = [str(reason) for reason in context.readiness.get("reasons", ())]
     wrong = [reason for reason in reasons if _OF_BUS not in reason]
     refuses = [reason for reason in wrong if "refuses all commands" in reason]

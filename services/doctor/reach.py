@@ -40,9 +40,9 @@ def reach(server: Server, report: Reporter, now_s: float) -> Iterator[Finding]:
     where = f"{server.host}:{server.port}"
     try:
         socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: no name can be so
         yield report.problem(
-            f"the name {server.host} does not resolve: {error.strerror}",
+            f"the name {server.host} does not resolve: {getattr(error, 'strerror', None) or error}",
             f"correct the host in {server.key}, or this machine's DNS (getent hosts {server.host})",
         )
         return
@@ -76,7 +76,8 @@ def _secured(
     try:
         context = ssl.create_default_context(cafile=tls.ca_file or None)
         if tls.cert_file:
-            context.load_cert_chain(tls.cert_file, tls.key_file or None)
+            # A key with a password is no good here; OpenSSL would ask for it on the terminal.
+            context.load_cert_chain(tls.cert_file, tls.key_file or None, lambda: "")
     except OSError as error:  # SSLError is one
         yield report.problem(
             f"the files of [{section}] cannot be used: {error}",

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from runtime.executors.cgroups import make_cgroup
 from services.doctor.finding import CheckContext, Finding, Reporter
-from services.install.layout import UNIT_NAME
+from services.install.layout import CONFIG, UNIT, UNIT_NAME
+from services.install.systemd import booted
 
 _report = Reporter("service")
 _cgroups = Reporter("cgroups")
@@ -16,11 +17,22 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
-    """Check the unit; without one there is nothing to find."""
+    """Check the unit; a configuration that is not the installed one needs none."""
     unit = context.unit
     if unit is None:
+        if context.file == CONFIG and booted():
+            yield _report.problem(
+                f"{CONFIG} is there, and no {UNIT_NAME} that would start an agent with it",
+                "tidegate edge-agent install makes it",
+            )
         return
     wrong = False
+    if booted() and not unit.said:
+        wrong = True
+        yield _report.problem(
+            f"systemd cannot load {UNIT_NAME}, or does not answer",
+            f"see why: systemctl status {UNIT_NAME}; systemd-analyze verify {UNIT}; {_AGAIN}",
+        )
     if (mode := unit.get("KillMode") or "control-group") != "process":
         wrong = True
         yield _report.problem(
@@ -39,6 +51,12 @@ def check(context: CheckContext) -> Iterator[Finding]:
         yield _report.problem(
             f"the service is {state}",
             f"see why with journalctl -u {UNIT_NAME}, then systemctl start {UNIT_NAME}",
+        )
+    if unit.said.get("UnitFileState", "enabled") != "enabled":
+        wrong = True
+        yield _report.warning(
+            f"the service does not start with the machine: it is {unit.get('UnitFileState')}",
+            f"systemctl enable {UNIT_NAME}",
         )
     if not wrong:
         state = unit.get("ActiveState") or "installed"

@@ -19,6 +19,7 @@ from services.install.layout import Layout
 from services.install.texts import Server, config_text
 from services.install.wanted import CLOSED, OPEN, File, InstallError, Prepared, Request
 from services.machines import CPU
+from services.secret_files import holds_private_key
 
 
 def described(request: Request, layout: Layout, now_s: float) -> Prepared:
@@ -51,6 +52,12 @@ def described(request: Request, layout: Layout, now_s: float) -> Prepared:
     wrong += _of_store(str(request.checkpoints))
     for one in complaints(Files(request.ca, request.cert, request.key), name, now_s):
         (wrong if one.serious else remarks).append(_told(one))
+    for option, file in (("--ca", request.ca), ("--cert", request.cert)):
+        if file is not None and holds_private_key(file):
+            wrong.append(
+                f"{option}: {file} holds a private key, too, and all may read what is made of it; "
+                "give the certificates alone, and the key by --key"
+            )
     if request.key is not None and request.cert is None:
         wrong.append("--key: goes with --cert; give the certificate that it belongs to")
     keys, wrong_keys = _trusted(request.trusted_key)

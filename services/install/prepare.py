@@ -11,6 +11,7 @@ from services.certificates import Files, complaints
 from services.config import Config, ConfigError, load
 from services.install import layout as at
 from services.install.described import described
+from services.install.environment import wrong_lines
 from services.install.layout import Layout
 from services.install.wanted import CLOSED, File, InstallError, Prepared, Request, content_of
 
@@ -32,6 +33,12 @@ def prepare(request: Request, layout: Layout, now_s: float) -> Prepared:
     made = described(request, layout, now_s) if said else _given(request, layout, now_s)
     if request.environment is not None:
         content = content_of("--environment", request.environment)
+        if wrong := wrong_lines(content):
+            raise InstallError(
+                f"--environment: {request.environment}: of line {', '.join(map(str, wrong))} the "
+                "agent gets nothing; write NAME=VALUE, without export, and NAME in letters, digits "
+                "and _"
+            )
         made = replace(made, files=[*made.files, File(at.ENVIRONMENT, content, CLOSED)])
     return made
 

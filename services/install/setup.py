@@ -1,6 +1,7 @@
 """Carries out an installation: folders, files, owners, and the systemd unit."""
 
 import os
+import stat
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -171,10 +172,12 @@ def _state_folder(layout: Layout, folder: Path, owner: Account | None) -> None:
             below = os.open(name, _FOLDER | (os.O_NOFOLLOW if number else 0), dir_fd=at)
             os.close(at)
             at = below
-            if is_new:
-                # Jobs of other users go through to their own, and see nothing else.
-                is_root = owner is not None and owner.uid == 0
-                os.fchmod(at, _WAY_FOLDER if is_root else _CLOSED_FOLDER)
+            # Jobs of other users go through to their own, and see nothing else. The state may be
+            # of an agent whose jobs were its own user's, or of an installation that was killed.
+            is_way = owner is not None and owner.uid == 0
+            closed = is_way and number == 0 and not os.fstat(at).st_mode & stat.S_IXOTH
+            if is_new or closed:
+                os.fchmod(at, _WAY_FOLDER if is_way else _CLOSED_FOLDER)
             if is_new and owner is not None:
                 os.fchown(at, owner.uid, owner.gid)
         if owner is not None:

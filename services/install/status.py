@@ -62,6 +62,9 @@ def look(config_file: Path | None, layout: Layout) -> Status:
     status = Status(config_file or layout.here(CONFIG))
     status.unit = find_unit(layout) if config_file is None else None
     if not status.installed:
+        if config_file is None and not layout.staged:
+            # Gangs that an agent left, which is no longer installed, may run on.
+            status.gangs = running_gangs(WORKERS)
         return status
     if status.config_file.exists() and not os.access(status.config_file, os.R_OK):
         status.problems.append(
@@ -129,7 +132,13 @@ def _look_at_agent(status: Status, config: Config, layout: Layout) -> None:
         status.link_up = ask_link(config)
         status.spool = status.ready.get("spool")
         status.problems += [str(reason) for reason in status.ready.get("reasons", ())]
-    elif not status.runs:
+    elif status.runs:
+        if page := probe_of(config):
+            status.problems.append(
+                f"it runs, and nothing of it answers at {page}: see whether it hangs, in its log; "
+                "restart it, also where http.port was changed since its start"
+            )
+    else:
         status.spool = waiting(memory)
         left = f"; these gangs run on without it: {named(status.gangs)}" if status.gangs else ""
         status.problems.append(f"no agent runs with {memory}{left}")
@@ -151,12 +160,15 @@ def held(memory: Path) -> tuple[bool, int | None]:
 
 def waiting(memory: Path) -> int | None:
     """Count the messages that an agent left unsent; None if that cannot be read."""
-    if not memory.is_file():
-        return None
+    beside = memory.with_name(f"{memory.name}-wal")
     try:
+        # What a killed agent wrote last is beside the file, and `immutable` passes over that.
+        if not memory.is_file() or (beside.exists() and beside.stat().st_size > 0):
+            return None
         # Makes no file, neither this one nor one beside it: it could be another user's.
-        connection = sqlite3.connect(f"file:{memory}?mode=ro&immutable=1", uri=True)
-    except sqlite3.Error:
+        uri = f"{memory.absolute().as_uri()}?mode=ro&immutable=1"
+        connection = sqlite3.connect(uri, uri=True)
+    except (OSError, sqlite3.Error):
         return None
     try:
         (count,) = connection.execute("SELECT count(*) FROM spool").fetchone()
@@ -188,13 +200,20 @@ def ask_refused(config: Config) -> dict[str, int]:
     return {why: int(float(count)) for why, count in _REFUSED.findall(page)}
 
 
-def _page(config: Config, path: str) -> bytes | None:
+def probe_of(config: Config) -> str | None:
+    """Give the address at which an agent answers; None if it has none, or it is in its log."""
     port = config.http.port
     if not isinstance(port, int) or port == 0:
         return None
     host = "127.0.0.1" if config.http.host in ("", "0.0.0.0") else config.http.host  # noqa: S104
     place = f"[{host}]" if ":" in host else host
+    return f"http://{place}:{port}"
+
+
+def _page(config: Config, path: str) -> bytes | None:
+    if (page := probe_of(config)) is None:
+        return None
     try:
-        return HttpRequest("GET", f"http://{place}:{port}{path}", timeout_s=_ANSWER_S)().body
+        return HttpRequest("GET", f"{page}{path}", timeout_s=_ANSWER_S)().body
     except HttpError:
         return None

@@ -20,6 +20,7 @@ from services.doctor.finding import CheckContext, Finding, Reporter
 from services.doctor.kafka import clock_against
 from services.doctor.kernel_clock import KernelClock, kernel_clock
 from services.doctor.runner import run_checks, worst
+from services.install.layout import CONFIG
 from services.install.systemd import Unit
 from services.install.texts import unit_text
 from tests.metering.fake_nvml import Card, FakeNvml
@@ -50,7 +51,7 @@ def test_a_key_under_its_old_name(ward: Ward) -> None:
 
 def test_gpus_that_are_there(ward: Ward, driver: FakeNvml) -> None:
     assert ward.only(gpus.check).found == "2 of 2 GPUs offered: NVIDIA H100 80GB HBM3"
-    ward.settings["agent.workers.gpu_ids"] = "GPU-2,1"
+    ward.settings["agent.workers.gpu_ids"] = "GPU-2,0"
     assert ward.only(gpus.check).verdict == "ok"
 
 
@@ -81,6 +82,16 @@ def test_a_gpu_that_is_not_there(ward: Ward, driver: FakeNvml) -> None:
     found = ward.only(gpus.check)
     assert "gpu_ids names GPU-9; the driver lists GPU-1, GPU-2" in found.found
     assert "nvidia-smi -L" in found.fix
+
+
+@pytest.mark.parametrize("ids", ["GPU-1,GPU-1", "GPU-1,0", "0,0"])
+def test_a_gpu_that_is_named_twice(ward: Ward, driver: FakeNvml, ids: str) -> None:
+    """With one of two names no agent starts; with both of them, it has two jobs share a GPU."""
+    ward.settings["agent.workers.gpu_ids"] = ids
+    found = ward.only(gpus.check)
+    assert (found.verdict, found.found) == (
+        "problem", "agent.workers.gpu_ids names GPU-1 twice",
+    )  # fmt: skip
 
 
 def test_more_memory_than_there_is(ward: Ward, driver: FakeNvml) -> None:
@@ -119,7 +130,15 @@ def test_slots_of_processors(ward: Ward) -> None:
 
 def test_simulated_workers_are_worth_a_word(ward: Ward) -> None:
     ward.settings = {"agent.name": "e"}
-    assert 'agent.runs = "processes"' in ward.only(gpus.check).fix
+    found = ward.only(gpus.check)
+    assert 'agent.runs = "processes"' in found.fix
+    assert (found.verdict, "no agent starts" in found.found) == ("problem", True)
+    ward.settings["agent.runs"] = "simulated"
+    found = ward.only(gpus.check)
+    assert 'agent.runs = "processes"' in found.fix
+    assert (found.verdict, "no job really runs" in found.found) == ("warning", True)
+    ward.settings = {"scheduler.births": "any"}
+    assert ward.says(gpus.check) == [], "a scheduler has no GPUs"
 
 
 # --- clock ---------------------------------------------------------------------------------------
@@ -159,6 +178,11 @@ def test_the_schedulers_newest_word_bounds_the_skew() -> None:
 # --- the service ---------------------------------------------------------------------------------
 
 
+@pytest.fixture(autouse=True)
+def _without_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unit, "booted", lambda: False)
+
+
 def test_the_unit_that_is_installed_is_good(ward: Ward) -> None:
     text = unit_text("edge-17", ["/opt/tidegate"], "tidegate", "tidegate")
     assert ward.only(unit.check, unit=Unit({}, text)).verdict == "ok"
@@ -183,6 +207,31 @@ def test_a_unit_that_is_down(ward: Ward) -> None:
     assert "journalctl -u" in ward.only(unit.check, unit=Unit(said, "")).fix
     said |= {"ActiveState": "activating", "SubState": "auto-restart"}
     assert ward.only(unit.check, unit=Unit(said, "")).verdict == "problem"
+
+
+def test_a_unit_that_does_not_start_with_the_machine(ward: Ward) -> None:
+    said = {"KillMode": "process", "Restart": "always", "ActiveState": "active"}
+    assert ward.only(unit.check, unit=Unit(said | {"UnitFileState": "enabled"}, "")).verdict == "ok"
+    found = ward.only(unit.check, unit=Unit(said | {"UnitFileState": "disabled"}, ""))
+    assert (found.verdict, found.fix[:17]) == ("warning", "systemctl enable ")
+
+
+def test_a_unit_that_systemd_does_not_load(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a setting in `systemctl edit` that it refuses; its file is as it was installed."""
+    text = unit_text("edge-17", ["/opt/tidegate"], "tidegate", "tidegate")
+    monkeypatch.setattr(unit, "booted", lambda: True)
+    found = ward.only(unit.check, unit=Unit({}, text))
+    assert (found.verdict, "cannot load" in found.found) == ("problem", True)
+
+
+def test_a_configuration_whose_installation_was_killed_before_its_unit(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ward.says(unit.check, file=CONFIG) == [], "something else starts services there"
+    monkeypatch.setattr(unit, "booted", lambda: True)
+    assert ward.says(unit.check, file=ward.folder / "own.toml") == []
+    found = ward.only(unit.check, file=CONFIG)
+    assert (found.verdict, "edge-agent install" in found.fix) == ("problem", True)
 
 
 def test_cgroups_are_never_more_than_a_warning(ward: Ward) -> None:

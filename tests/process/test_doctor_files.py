@@ -113,6 +113,17 @@ def test_a_key_that_everybody_can_read(ward: Ward, option: str) -> None:
     assert f"correct {option}" in ward.only(permissions.check).fix
 
 
+@pytest.mark.parametrize("section", ["mqtt", "kafka"])
+def test_a_certificate_with_its_key_that_everybody_can_read(ward: Ward, section: str) -> None:
+    both = ward.folder / "agent.pem"
+    both.write_text("-----BEGIN CERTIFICATE-----\n")
+    both.chmod(0o644)
+    ward.settings[f"{section}.cert_file"] = both
+    assert ward.only(permissions.check).verdict == "ok"
+    both.write_text("-----BEGIN CERTIFICATE-----\n-----BEGIN EC PRIVATE KEY-----\n")
+    assert ward.only(permissions.check).found.startswith(f"{section}.cert_file: every user of")
+
+
 @pytest.mark.parametrize(
     "line",
     ["password = 'x'", "'password'=\"x\"", "url = 'mqtt://u:x@b'"],

@@ -1,12 +1,17 @@
 """What the doctor passes on of an agent that runs: whether it is ready, and what it refused."""
 
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from bus.clock import SystemClock
-from services.doctor import obedience
+from services.doctor import mqtt, obedience
+from services.doctor.finding import Finding
 from services.http import HttpServer, as_json, as_metrics
+from services.install import status as statuses
+from services.install.layout import Layout
 from services.install.status import ask, ask_refused
 from services.metrics import Page, Sample
 from tests.process.ward import Ward, ward
@@ -62,3 +67,41 @@ def test_an_agent_that_is_not_ready_for_another_reason(ward: Ward) -> None:
     found = ward.only(obedience.check, readiness=said)
     assert (found.verdict, newer in found.found) == ("problem", True), "the bus says the other"
     assert ward.says(obedience.check) == [], "none runs"
+
+
+def test_an_agent_that_runs_and_does_not_answer_is_a_problem(
+    ward: Ward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that hangs, or was stopped (SIGSTOP): all would be well."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    assert ward.says(obedience.check, is_running=True) == [], "it has no probe"
+    ward.settings["http.port"] = port
+    found = ward.only(obedience.check, is_running=True)
+    assert found.verdict == "problem"
+    assert f"nothing of it answers at http://127.0.0.1:{port}" in found.found
+    status = statuses.Status(tmp_path / "own.toml")
+    monkeypatch.setattr(statuses, "held", lambda _: (True, 7))
+    statuses._look_at_agent(status, ward.context(clock=SystemClock()).config, Layout())
+    (problem,) = status.problems
+    assert f"it runs, and nothing of it answers at http://127.0.0.1:{port}" in problem
+
+
+def test_an_agent_without_a_login_that_has_no_connection_is_a_problem(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is cut off by a second login, but its own connection is what counts."""
+    away = "no connection to the MQTT broker at b:1883: it hung up"
+    let_in = Finding("bus", "ok", "edge-17 may speak and listen, and a bridge hears it")
+
+    async def well(*_: object) -> Finding:
+        return let_in
+
+    monkeypatch.setattr(mqtt, "_let_in", well)
+    with socket.create_server(("127.0.0.1", 0)) as broker:
+        ward.settings["mqtt.url"] = f"mqtt://127.0.0.1:{broker.getsockname()[1]}"
+        said = {"name": "edge-17", "reasons": []}
+        assert ward.says(mqtt.check, is_running=True, readiness=said)[-1] == let_in
+        said = {"name": "edge-17", "reasons": [away]}
+        found = ward.says(mqtt.check, is_running=True, readiness=said)[-1]
+    assert (found.verdict, found.found) == ("problem", f"the agent that runs says: {away}")

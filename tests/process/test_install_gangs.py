@@ -12,8 +12,11 @@ import pytest
 from runtime.core import GangStarted
 from runtime.executors.processes import boot_id, identity
 from runtime.store import AgentStore
+from services.install import removal, status as statuses
 from services.install.gangs import end, named, running_gangs
+from services.install.layout import Layout
 from services.install.status import held, waiting
+from services.install.wanted import InstallError
 from tests.workers import TRAINER, Bench, python
 
 
@@ -31,6 +34,31 @@ def test_a_gang_is_found_without_its_agent_and_can_be_told_to_leave(jig: Bench) 
     assert end(found) == []
     assert running_gangs(root) == []
     assert jig.pids() == set()
+
+
+def test_gangs_that_run_on_without_an_agent_are_not_removed_by_the_way(
+    jig: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is installed any more, as after `uninstall --force`; their folders are in use."""
+    root = jig.options.root
+    monkeypatch.setattr(statuses, "WORKERS", root)
+    monkeypatch.setattr(statuses, "CONFIG", tmp_path / "none.toml")
+    monkeypatch.setattr(statuses, "find_unit", lambda _: None)
+    monkeypatch.setattr(removal, "STATE", root)
+    monkeypatch.setattr(removal, "ETC", tmp_path / "etc")
+    monkeypatch.setattr(removal, "booted", lambda: False)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    jig.start(python(TRAINER), 0, 1)
+    jig.hears(GangStarted)
+    jig.executor.close()
+    found = statuses.look(None, Layout())
+    assert not found.installed
+    with pytest.raises(InstallError, match=r"gangs run here: j \(2 GPUs, epoch 1\)"):
+        removal.remove(found, Layout(), purge=True, force=False)
+    assert root.is_dir()
+    done = removal.remove(found, Layout(), purge=True, force=True)
+    assert done.gone[0] == "running gangs, told to save and leave: j (2 GPUs, epoch 1)"
+    assert not root.exists()
 
 
 def test_no_folder_no_gangs(tmp_path: Path) -> None:
@@ -171,3 +199,17 @@ def test_an_agent_that_runs_is_known_by_its_file(tmp_path: Path) -> None:
         assert held(path) == (True, other.pid)
         other.kill()
     assert held(path) == (False, None)
+
+
+def test_what_a_killed_agent_left_is_not_counted_without_its_newest(tmp_path: Path) -> None:
+    """Its newest messages are in a file beside; none was said to wait, where a hundred did."""
+    path = tmp_path / "a#b%20?.db"
+    AgentStore.open(path).close()
+    assert waiting(path) == 0, "whatever it is called"
+    code = (
+        "import os, sqlite3, sys; memory = sqlite3.connect(sys.argv[1])\n"
+        "memory.execute('CREATE TABLE more (x)'); memory.commit(); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    assert path.with_name(f"{path.name}-wal").stat().st_size > 0
+    assert waiting(path) is None

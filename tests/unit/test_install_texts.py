@@ -164,11 +164,10 @@ def test_names_of_files_that_hold_secrets_are_shown(tmp_path: Path) -> None:
 
 
 def test_the_services_environment_is_its_files_and_nothing_of_the_shells(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
+    file = Layout(tmp_path).here(ENVIRONMENT)
     shell = {"TIDEGATE_MQTT_URL": "mqtt://elsewhere", "PATH": "/bin", "AWS_REGION": "x"}
-    assert service_environment(layout, shell) == {"PATH": "/bin", "AWS_REGION": "x"}
-    file = layout.here(ENVIRONMENT)
+    assert service_environment(file, shell) == {"PATH": "/bin", "AWS_REGION": "x"}
     file.parent.mkdir(parents=True)
     file.write_text('# of the store\nAWS_REGION="y"\n\nTIDEGATE_HTTP__PORT=1=2\n')
-    found = service_environment(layout, shell)
+    found = service_environment(file, shell)
     assert found == {"PATH": "/bin", "AWS_REGION": "y", "TIDEGATE_HTTP__PORT": "1=2"}

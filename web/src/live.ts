@@ -54,10 +54,10 @@ function open(cell: string | null): void {
     if (stream.readyState !== EventSource.CLOSED) return;
     again = setTimeout(() => {
       get("/api/v1/me").then(
-        () => open(cell),
+        () => source === stream && open(cell),
         (error: { status?: number }) => {
           if (error.status === 401) signedOut.value = true;
-          else open(cell);
+          else if (source === stream) open(cell); // else another cell is followed since
         },
       );
     }, AGAIN_MS);

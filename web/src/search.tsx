@@ -1,6 +1,6 @@
 /** Search over jobs, nodes, entries, moments and views. */
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { get } from "./api.ts";
+import { get, problemFrom } from "./api.ts";
 import { clock, count, date, day } from "./format.ts";
 import { entryAt, range } from "./moments.ts";
 import { searching } from "./overlays.ts";
@@ -14,6 +14,13 @@ interface Hit {
   note: string;
   to: Change;
 }
+/** What the gateway answered, and to which text. */
+interface Told {
+  text: string;
+  hits: readonly Hit[];
+  problem: string | null;
+}
+const NOTHING: Told = { text: "", hits: [], problem: null };
 /** Its type would want a list of its own; ours has more than text. */
 const COMBOBOX: object = { role: "combobox" };
 const EACH = 6;
@@ -72,25 +79,33 @@ async function far(text: string, signal: AbortSignal): Promise<Hit[]> {
 function Box() {
   const dialog = useRef<HTMLDialogElement>(null);
   const [text, setText] = useState("");
-  const [others, setOthers] = useState<readonly Hit[]>([]);
+  const [told, setTold] = useState(NOTHING);
   const [place, setPlace] = useState(0);
   useLayoutEffect(() => dialog.current?.showModal(), []);
+  const wanted = text.trim();
   useEffect(() => {
-    const wanted = text.trim();
     if (wanted === "") {
-      setOthers([]);
+      setTold(NOTHING);
       return;
     }
     const abort = new AbortController();
     const timer = setTimeout(() => {
-      far(wanted, abort.signal).then(setOthers, () => undefined);
+      far(wanted, abort.signal).then(
+        (hits) => setTold({ text: wanted, hits, problem: null }),
+        (error: unknown) => {
+          if (!abort.signal.aborted) setTold({ text: wanted, hits: [], problem: problemFrom(error).message });
+        },
+      );
     }, APART_MS);
     return () => {
       clearTimeout(timer);
       abort.abort();
     };
-  }, [text]);
-  const hits = [...near(text.trim()), ...others];
+  }, [wanted]);
+  const answered = told.text === wanted;
+  // Of an answer to what was typed before, only what fits: Enter would lead to another job.
+  const others = answered ? told.hits : told.hits.filter((hit) => hit.name.includes(wanted));
+  const hits = [...near(wanted), ...others];
   const at = Math.min(place, Math.max(0, hits.length - 1));
 
   function pressed(event: KeyboardEvent): void {
@@ -142,7 +157,9 @@ function Box() {
           </a>
         ))}
       </div>
-      {text.trim() !== "" && hits.length === 0 && <p class="quiet">Nothing is called so.</p>}
+      {wanted !== "" && hits.length === 0 && (
+        <p class="quiet text">{answered ? (told.problem ?? "Nothing is called so.") : "Looking…"}</p>
+      )}
     </dialog>
   );
 }

@@ -1,6 +1,6 @@
 /** What a worker of a job writes, as its agent sends it while somebody reads. */
 import { useEffect, useRef, useState } from "preact/hooks";
-import { get, type Schemas } from "../api.ts";
+import { get, problemFrom, type Schemas } from "../api.ts";
 import { count, plural } from "../format.ts";
 import { may } from "../me.ts";
 import { Card } from "../parts.tsx";
@@ -13,6 +13,8 @@ import { post } from "../verbs.tsx";
 const BEFORE = 16 * 1024;
 const KEPT_CHARS = 200_000;
 const LOOK_S = 1;
+/** A gateway that is away is asked again so often. */
+const AWAY_S = 3;
 /** A reader asks again so often; what it asks for ends after a minute. */
 const ASK_MS = 40_000;
 const ENDS: Readonly<Record<string, string>> = {
@@ -88,25 +90,29 @@ function Tail({ id, until_s }: { id: string; until_s: () => number }) {
     const reader = `web-${crypto.getRandomValues(new Uint32Array(2)).join("-")}`;
     const decoder = new TextDecoder();
     let after: number | null = null;
-    let askedAt = 0;
+    let askedAt = -ASK_MS;
     let from = -BEFORE;
+    let lost = false;
     const request = async (): Promise<void> => {
-      askedAt = performance.now();
+      const now = performance.now();
       await post(
         { verb: "job.logs", job: id, rank: 0, reader, from_byte: from, max_bytes: 1 << 20, follow: true, until_s: until.current() },
         "",
       );
+      askedAt = now;
     };
     const look = async (): Promise<number | null> => {
       let over = false;
       try {
         if (after === null) {
           after = (await get("/api/v1/jobs/{job}/output", { job: id, reader, cell })).next;
-          await request();
           setNote("Asked; nothing came yet.");
-        } else if (performance.now() - askedAt > ASK_MS) await request();
+        }
+        if (performance.now() - askedAt > ASK_MS) await request();
         const found = await get("/api/v1/jobs/{job}/output", { job: id, reader, after, cell });
         after = found.next;
+        if (lost) setNote("");
+        lost = false;
         for (const piece of found.pieces) {
           const bytes = Uint8Array.from(atob(piece.content ?? ""), (one) => one.charCodeAt(0));
           from = (piece.offset ?? 0) + bytes.length;
@@ -116,7 +122,12 @@ function Tail({ id, until_s }: { id: string; until_s: () => number }) {
           if (piece.end === "complete" || piece.end === "missing") over = true;
         }
       } catch (error) {
-        setNote((error as Error).message);
+        const { status, retryAfter, message } = problemFrom(error);
+        // Asked too often, as by several tabs, or the gateway is away: both pass.
+        if (status === 429) return retryAfter ?? LOOK_S;
+        setNote(message);
+        lost = true;
+        if (status === 0 || status === 503) return retryAfter ?? AWAY_S;
         over = true;
       }
       return over ? null : LOOK_S;
