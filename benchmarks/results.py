@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.claims import CLAIMS, MEASURES, NOT_RECORDED, REBASED, Claim
+from benchmarks.claim import NOT_RECORDED, Claim
+from benchmarks.claims import CLAIMS, MEASURES, REBASED
 from benchmarks.page_tables import with_tables
 
 ROOT = Path(__file__).parents[1]
@@ -106,7 +107,10 @@ def check_index(page: Path, claims: Sequence[Claim] = CLAIMS) -> list[str]:
             wrong += [f"{file.name}: says no {part}; or {NOT_RECORDED!r}" for part in missing]
     named = {name.partition("#")[0] for claim in claims for name in claim.raw}
     unused = sorted(file.name for file in data.glob("*.json") if file.name not in named)
-    wrong += [f"{name}: no claim names it; add one to benchmarks/claims.py" for name in unused]
+    wrong += [
+        f"{name}: no claim names it; add one to benchmarks/claims_policies.py or claims_system.py"
+        for name in unused
+    ]
     if not wrong and page.read_text(encoding="utf-8") != with_index(page, claims):
         wrong.append(f"{page.name}: the table is not what the raw files and claims say")
     return wrong

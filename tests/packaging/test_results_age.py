@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import results
-from benchmarks.claims import MEASURES, Claim
+from benchmarks.claim import Claim
+from benchmarks.claims import MEASURES
 from benchmarks.results import History, NoHistoryError
 
 PATHS = ("code",)

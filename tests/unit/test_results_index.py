@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from benchmarks import results
-from benchmarks.claims import CLAIMS, MEASURES, NOT_RECORDED, Claim
+from benchmarks.claim import NOT_RECORDED, Claim
+from benchmarks.claims import CLAIMS, MEASURES
 from benchmarks.page_tables import with_tables
 
 ROOT = Path(__file__).parents[2]
@@ -70,7 +71,7 @@ def test_a_raw_file_that_says_nothing_of_its_run_is_refused(page: Path, part: st
 
 def test_a_raw_file_that_no_claim_names_is_refused(page: Path) -> None:
     assert results.check_index(page, []) == [
-        "x.json: no claim names it; add one to benchmarks/claims.py"
+        "x.json: no claim names it; add one to benchmarks/claims_policies.py or claims_system.py"
     ]
 
 
