@@ -25,6 +25,7 @@ def doctor(folder: Path, bootstrap: str, namespace: str) -> tuple[int, list[dict
     flags = [f"kafka.bootstrap={bootstrap}", f"kafka.namespace={namespace}", "agent.name=train"]
     flags += ["kafka.replication=1"]
     flags += ["agent.nodes=n1", "agent.gpus_per_node=8", f"agent.state_file={folder}/train.db"]
+    flags += ["agent.runs=simulated"]
     code = main(["doctor", *(f"--set={flag}" for flag in flags), "--json", str(answer)])
     found = json.loads(answer.read_text())["findings"]
     heard = [one for one in found if "scheduler" in one["found"]]
