@@ -233,7 +233,8 @@ def _figures(given: Given, wording: Wording) -> Table:
     table.add_column("value", justify="right", style="bold")
     table.add_column("how old it was", style="dim")
     for figure in given.reason.figures:
-        table.add_row(*wording.figure(figure, given.reason.rule))
+        # A policy of one's own names its figures and rules as it likes: brackets are no markup.
+        table.add_row(*map(Text, wording.figure(figure, given.reason.rule)))
     return table
 
 
@@ -270,11 +271,11 @@ def _rival(rival: Job | Lender | None, answer: Answer) -> str:
 
 
 def _earlier(answer: Answer, given: Given, wording: Wording) -> RenderableType | None:
-    told = (given.reason, None if answer.loss is None else answer.loss.reason)
+    shown = (given.reason, None if answer.loss is None else answer.loss.reason)
     before = [
         one
         for one in answer.story.reasons
-        if one.at_s <= given.at_s and not any(one.reason is reason for reason in told)
+        if one.at_s <= given.at_s and not any(one.reason is reason for reason in shown)
     ]
     distinct: list[Given] = []
     for one in reversed(before):
@@ -285,7 +286,8 @@ def _earlier(answer: Answer, given: Given, wording: Wording) -> RenderableType |
         return None
     table = _table_of_moments()
     for one in distinct[:3]:
-        table.add_row(wording.second(one.at_s), done(one.reason), wording.sentence(one.reason))
+        told = done(one.reason), wording.sentence(one.reason)
+        table.add_row(wording.second(one.at_s), *map(Text, told))
     return table
 
 
@@ -328,7 +330,7 @@ def _missed(answer: Answer, wording: Wording) -> list[RenderableType]:
     table = _table_of_moments("yellow")
     for wait in longest(answer.story):
         when = day_clock(wait.begin_s, wording.origin_s)
-        table.add_row(when, f"waited {duration(wait.length_s)}", because(wait, wording))
+        table.add_row(when, f"waited {duration(wait.length_s)}", Text(because(wait, wording)))
     return [Text(said), table] if table.row_count else [Text(said)]
 
 

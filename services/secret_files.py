@@ -21,8 +21,9 @@ _SECTIONS: dict[RoleName | Literal["gateway"], tuple[str, ...]] = {
 def holds_private_key(path: Path) -> bool:
     """Whether a file, such as one of certificates, has a private key in it; False if unreadable."""
     try:
-        return b"PRIVATE KEY-----" in path.read_bytes()
-    except OSError:
+        # A pipe is left to whom it is for: what we read of it, nobody else gets.
+        return path.is_file() and b"PRIVATE KEY-----" in path.read_bytes()
+    except (OSError, ValueError):  # ValueError: a name that no file can have
         return False
 
 

@@ -39,7 +39,7 @@ def _with_environment(site: Site, content: bytes) -> list[object]:
 
 
 @pytest.mark.parametrize(
-    "line", [b"export A=b", b"=x", b"\xff\xfe=1", b"just words", b"A=b\0c", b"1A=b"]
+    "line", [b"export A=b", b"=x", b"\xff\xfe=1", b"just words", b"A=b\0c", b"1A=b", b"A=\xff"]
 )
 def test_an_environment_of_which_the_agent_gets_nothing_is_refused(
     tidegate: Run, site: Site, line: bytes

@@ -285,3 +285,18 @@ def test_a_figure_without_a_bound_is_told(tidegate: Run, tmp_path: Path) -> None
     t.write(path)
     assert " score inf " in " ".join(tidegate.does("why", "waiter", "--log", path).out.split())
     assert "waiter" in tidegate.does("jobs", "--log", path).out
+
+
+def test_what_a_policy_of_ones_own_calls_a_figure_or_rule_is_no_markup(
+    tidegate: Run, tmp_path: Path
+) -> None:
+    t, path = tell(), tmp_path / "brackets.db"
+    t.decides(Reason("waiter", "waits", "mine.[/first]", ()))
+    t.decides(
+        Reason("waiter", "waits", "mine.second", (Figure("score[/per]", 2.0), Figure("[b]", 1)))
+    )
+    t.write(path)
+    shown = " ".join(tidegate.does("why", "waiter", "--log", path).out.split())
+    assert "score[/per] 2 " in shown
+    assert " [b] 1 " in shown
+    assert "no words for (mine.[/first])" in shown

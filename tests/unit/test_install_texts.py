@@ -10,7 +10,7 @@ import pytest
 from runtime.metering.nvml import type_name
 from services.config import load
 from services.install.changes import changes
-from services.install.environment import as_service, service_environment
+from services.install.environment import as_service, service_environment, wrong_lines
 from services.install.layout import CONFIG, ENVIRONMENT, KEY, Layout
 from services.install.texts import Server, config_text, program_of, unit_text
 from services.install.wanted import CLOSED, File
@@ -171,3 +171,23 @@ def test_the_services_environment_is_its_files_and_nothing_of_the_shells(tmp_pat
     file.write_text('# of the store\nAWS_REGION="y"\n\nTIDEGATE_HTTP__PORT=1=2\n')
     found = service_environment(file, shell)
     assert found == {"PATH": "/bin", "AWS_REGION": "y", "TIDEGATE_HTTP__PORT": "1=2"}
+
+
+def test_an_environment_is_read_as_systemd_reads_it(tmp_path: Path) -> None:
+    """Expected is what systemd 252 makes of it."""
+    file = tmp_path / "store.env"
+    file.write_text(
+        'A=1\\\n2\nKEY="-----BEGIN\nx y=\n-----END" \nC = d e \n# "c\r\n'
+        """ I='q\nr'\nJ=a\\b\nG="a\\"\\z"b\nZ="last\n"""
+    )
+    assert service_environment(file, {}) == {
+        "A": "12",
+        "KEY": "-----BEGIN\nx y=\n-----END",
+        "C": "d e",
+        "I": "q\nr",
+        "J": "ab",
+        "G": 'a"\\zb',
+        "Z": "last\n",
+    }
+    assert wrong_lines(file.read_bytes()) == []
+    assert wrong_lines(b'A="b\nc"\n=x\n\nexport B=\\\n2\nC=3\nwords\nD=\xff\n') == [3, 5, 8, 9]

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -82,3 +83,13 @@ def test_a_service_warns_of_its_secrets_that_all_can_read_or_write(
     assert of_gateway == (["gateway.auth.secret_file"] if may else [])
     key.unlink()
     assert list(open_to_all(found, "gateway")) == [], "who needs it says that it is not there"
+
+
+@pytest.mark.timeout(20)
+def test_a_certificate_that_is_no_file_is_left_to_whom_it_is_for(tmp_path: Path) -> None:
+    """To open a pipe to which nobody writes takes for ever."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for name in (str(pipe), "a\0b", str(tmp_path), str(tmp_path / "none")):
+        config = load(None, [f"mqtt.cert_file={name}"])
+        assert list(open_to_all(config, "edge-agent")) == []

@@ -136,12 +136,20 @@ function Dialog({ of }: { of: Asking }) {
   };
   const nobody = nobodyLeads.value;
   const busy = results?.some((one) => one.said === "asking") ?? false;
-  // Escape, too: nobody would be told which of them were refused.
+  // Escape, too: nobody would be told which of them were refused. `closedby` is for Chromium, which
+  // does not ask about a second Escape in a row.
   const stay = (event: Event): void => {
     if (busy) event.preventDefault();
   };
   return (
-    <dialog ref={dialog} class="confirm" aria-labelledby="confirm-title" onCancel={stay} onClose={close}>
+    <dialog
+      ref={dialog}
+      class="confirm"
+      aria-labelledby="confirm-title"
+      closedby={busy ? "none" : "closerequest"}
+      onCancel={stay}
+      onClose={close}
+    >
       <form method="dialog" onSubmit={(event) => (results === null ? void send(event) : undefined)}>
         <h2 id="confirm-title">{of.title}</h2>
         <p class="quiet">{of.about}</p>
