@@ -218,6 +218,11 @@ def test_a_closed_pipe_is_no_traceback(log: Path) -> None:
     assert b"Traceback" not in ran.stderr
 
 
+def test_what_is_not_utf8_is_named(tidegate: Run, log: Path) -> None:
+    said = tidegate.refuses("why", os.fsdecode(b"e\xff"), "--log", log)
+    assert said == "e\\xff is not UTF-8; write it in letters that are.\n"
+
+
 VERBS = st.sampled_from([*READERS, "why", "submit", "cancel", "", "job"])
 FLAGS = st.sampled_from(
     [
