@@ -125,8 +125,10 @@ def run(arguments: Sequence[str]) -> int:
         )
     except BrokenPipeError:
         raise
-    except SystemExit as closed:  # what typer makes of a closed pipe
-        raise BrokenPipeError from closed
+    except SystemExit as ended:
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        raise BrokenPipeError from ended  # typer makes the other of it
     except WRONG_USAGE as error:
         _explain(error, named)
         return 2

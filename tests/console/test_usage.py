@@ -223,6 +223,17 @@ def test_what_is_not_utf8_is_named(tidegate: Run, log: Path) -> None:
     assert said == "e\\xff is not UTF-8; write it in letters that are.\n"
 
 
+def test_what_ends_the_program_itself_is_no_closed_pipe(
+    tidegate: Run, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ends(*_: object, **__: object) -> None:
+        sys.exit(3)
+
+    monkeypatch.setattr("console.at_log.LogSource.why", ends)
+    with pytest.raises(SystemExit, match="3"):
+        tidegate("why", "mover", "--log", log)
+
+
 VERBS = st.sampled_from([*READERS, "why", "submit", "cancel", "", "job"])
 FLAGS = st.sampled_from(
     [
