@@ -306,6 +306,13 @@ def test_status_and_uninstall_of_a_tree(tidegate: Run, site: Site) -> None:
     assert not site.at("/var/lib/tidegate").exists()
 
 
+def test_this_machine_is_no_tree_whatever_it_is_called(tmp_path: Path) -> None:
+    for root in ("/", "//", f"{tmp_path}/../../../../..", "/."):
+        assert not Layout.of(Path(root)).staged, root
+    assert Layout.of(tmp_path) == Layout(tmp_path)
+    assert Layout.of(tmp_path / "none").staged
+
+
 def test_keys_of_others_and_disks_of_others_stay(
     tidegate: Run, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
