@@ -313,6 +313,23 @@ def test_this_machine_is_no_tree_whatever_it_is_called(tmp_path: Path) -> None:
     assert Layout.of(tmp_path / "none").staged
 
 
+def test_what_a_killed_installation_left_is_removed_too(tidegate: Run, site: Site) -> None:
+    tidegate(*site.words())
+    units = site.at("/etc/systemd/system")
+    drafts = [
+        site.at("/etc/tidegate/.edge-agent.key.17-18.draft"),
+        site.at("/etc/tidegate/.trusted-k1.pem.17-18.draft"),
+        units / ".tidegate-edge-agent.service.17-18.draft",
+    ]
+    for draft in (*drafts, other := units / ".other.service.17-18.draft"):
+        draft.touch()
+    ran = tidegate.does("edge-agent", "uninstall", "--root", site.tree)
+    assert "removed /etc/tidegate/.edge-agent.key.17-18.draft" in ran.out
+    assert not any(draft.exists() for draft in drafts)
+    assert not site.at("/etc/tidegate").exists()
+    assert other.exists()
+
+
 def test_keys_of_others_and_disks_of_others_stay(
     tidegate: Run, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
