@@ -206,6 +206,8 @@ def test_a_gang_that_fails_as_it_leaves_says_of_what(drained: bool) -> None:
         )
         story = Story("a")
         for _, message in told.messages:
-            story.take(decode_entry(message.value or b""))
+            one = decode_entry(message.value or b"")
+            assert isinstance(one, JournalEntry)
+            story.take(one)
         last = history(story)[-1]
         assert (last.what, last.detail) == (what, f"cannot be run: {error}")
