@@ -83,6 +83,21 @@ def test_a_reader_whose_clock_is_off_asks_by_the_gateways(window: Window) -> Non
     assert 30.0 < asked[0] < 60.0
 
 
+def test_a_moment_that_no_calendar_has_is_said_so(window: Window) -> None:
+    page = window.page
+    job = window.api("/jobs", state="completed", limit=1)["jobs"][0]["job"]
+
+    def why(route: Route) -> None:
+        said = window.api(f"/jobs/{job}/why")
+        said["spec"]["deadline_s"] = 1e14
+        _json(route, said)
+
+    page.route(re.compile(f"/api/v1/jobs/{job}/why"), why)
+    window.open(f"/jobs/{job}")
+    expect(page.locator("main")).to_contain_text("beyond year 9999", timeout=WAIT_MS)
+    page.unroute_all()
+
+
 def test_a_dialog_stays_until_all_that_it_asked_for_is_told(window: Window) -> None:
     """Closed by Escape while requests are sent, it told nobody which of them were refused."""
     page = window.page
