@@ -113,6 +113,14 @@ def test_what_is_no_demos_log_is_left_alone(tidegate: Run, folder: Path) -> None
         assert said == f"--log: {name} is a folder; name a file.\n"
 
 
+def test_a_result_that_could_not_be_written_is_refused_before_the_day(
+    tidegate: Run, folder: Path
+) -> None:
+    said = tidegate.refuses(*SHORT, "--log", "run.db", "--json", "nowhere/result.json")
+    assert "--json: nowhere/result.json cannot be written" in said
+    assert list(folder.iterdir()) == []
+
+
 def test_until_before_the_beginning_is_said(tidegate: Run, log: Path) -> None:
     assert "is before the log begins" in tidegate.refuses("replay", log, "--until", "2020-01-01")
 
