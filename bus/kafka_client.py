@@ -24,6 +24,7 @@ from bus.clock import Clock
 from bus.contract import BusError, Fenced, Message, Record
 from bus.kafka_batches import read_on
 from bus.options import KafkaOptions, Tls
+from bus.tls import show_certificate
 from schemas.topics import ALL_TOPICS
 
 #: A broker that does not answer within this long is as good as gone.
@@ -99,11 +100,9 @@ _contexts: dict[Tls, ssl.SSLContext] = {}
 
 def _ssl_context(tls: Tls) -> ssl.SSLContext:
     try:
-        made: ssl.SSLContext = create_ssl_context(
-            cafile=tls.ca_file or None,
-            certfile=tls.cert_file or None,
-            keyfile=tls.key_file or None,
-        )
+        made: ssl.SSLContext = create_ssl_context(cafile=tls.ca_file or None)
+        if tls.cert_file:
+            show_certificate(made, tls.cert_file, tls.key_file)
         # Some clients live as long as their process: whichever is made next brings what was
         # renewed, for the next connection of all.
         context = _contexts.setdefault(tls, made)
@@ -111,7 +110,7 @@ def _ssl_context(tls: Tls) -> ssl.SSLContext:
             if tls.ca_file:
                 context.load_verify_locations(tls.ca_file)
             if tls.cert_file:
-                context.load_cert_chain(tls.cert_file, tls.key_file or None)
+                show_certificate(context, tls.cert_file, tls.key_file)
     except (OSError, ssl.SSLError) as error:
         files = ", ".join(name for name in (tls.ca_file, tls.cert_file, tls.key_file) if name)
         why = f"[kafka] TLS files {files}: {error}; they must be PEM and readable"

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from bus.contract import BusError, Unfit
 from bus.options import MqttOptions, Tls
+from bus.tls import show_certificate
 from bus.wire import Incoming, LinkDown, Outgoing
 
 #: For the connection to open, and again for each answer of the broker before it is in use.
@@ -239,7 +240,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
         context.sslsocket_class = _Socket
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if tls.cert_file:
-            context.load_cert_chain(tls.cert_file, tls.key_file or None)
+            show_certificate(context, tls.cert_file, tls.key_file)
     except OSError as error:  # SSLError is one
         files = ", ".join(name for name in (tls.ca_file, tls.cert_file, tls.key_file) if name)
         raise BusError(f"TLS files {files}: {error}; they must be PEM and readable") from error

@@ -42,7 +42,7 @@ def lines(status: Status) -> Iterator[Finding]:
     """Give a status line by line."""
     if status.unit is not None:
         yield _of_unit(status)
-    who = "not running"
+    who = "not known: this user may not look" if status.runs is None else "not running"
     if status.runs:
         who = "runs" if status.pid is None else f"runs, process {status.pid}"
     yield Finding("agent", "ok" if status.runs else "warning", who)

@@ -153,7 +153,7 @@ def _settings(given: list[str]) -> dict[str, float]:
     for one in given:
         name, _, value = one.partition("=")
         try:
-            found[name] = float(value)
+            found[name] = float(value if name.strip() else "")
         except ValueError:
             fail(f"--set: {one!r} is not KEY=VALUE with a number, as in cycle_s=30.")
     return found
@@ -161,7 +161,7 @@ def _settings(given: list[str]) -> dict[str, float]:
 
 def _nodes(text: str) -> tuple[str, int]:
     pool, _, count = text.partition("=")
-    if not (count.isascii() and count.isdigit() and len(count) < 6):
+    if not (pool and count.isascii() and count.isdigit() and len(count) < 6):
         fail(f"--add-nodes: {text!r} is not POOL=N, as in training=2.")
     return pool, int(count)
 

@@ -6,7 +6,6 @@ And signing in at one from a terminal.
 import os
 import webbrowser
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -14,6 +13,7 @@ import typer
 
 from console.output import JsonPath, emit_json, fail, out, say
 from console.serve import needing
+from explain.moments import day_clock
 
 if TYPE_CHECKING:
     from tidegate_client.contexts import Contexts
@@ -101,7 +101,7 @@ def login(
     if chosen.token_file not in (None, str(file)):
         say(f"{chosen.token_file} is not used any more; it stays.")
     _changed(lambda now: now.added(contexts.Context(chosen.name, chosen.url, str(file))))
-    until = datetime.fromtimestamp(token.expires_s).astimezone().strftime("%H:%M")
+    until = f"{day_clock(token.expires_s, token.expires_s)} UTC"
     of = f" of {me['tenant']}" if me.get("tenant") else ""
     said = f"{chosen.name}: you are {me['name']}, {me['role']}{of}, until {until}."
     out().print(said, markup=False, soft_wrap=True)

@@ -19,7 +19,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from console import dry_run as dry
+from console import dry_run as dry, service
 from console.at_gateway import GatewaySource
 from console.at_log import LogSource
 from console.context import tried
@@ -122,8 +122,11 @@ def watch(look: Callable[[], Found], every_s: float) -> Found:
             with contextlib.redirect_stderr(io.StringIO()) as heard:
                 try:
                     found, wrong = look(), ""
-                except typer.Exit:  # a gateway that starts anew, say: what was found stands
+                # A gateway or broker that starts anew, say: what was found stands.
+                except typer.Exit:
                     wrong = heard.getvalue()
+                except service.KNOWN as error:
+                    wrong = service.sentence(error)
     return found
 
 

@@ -117,7 +117,7 @@ def install(
         from services.install.status import settled
         from services.install.systemd import SystemdError
         from services.install.wanted import NotRoot, Request
-    layout = Layout(root.absolute())
+    layout = Layout.of(root)
     request = Request(
         name,
         broker,
@@ -193,7 +193,7 @@ def status(
         from console.agent_status import document, lines
         from services.install.layout import Layout
         from services.install.status import look
-    found = look(config, Layout(root.absolute()))
+    found = look(config, Layout.of(root))
     if not found.installed:
         fail(
             f"No agent is installed: there is no {found.config_file}. "
@@ -236,7 +236,7 @@ def uninstall(
         from services.install.removal import remove
         from services.install.status import look
         from services.install.wanted import InstallError
-    layout = Layout(root.absolute())
+    layout = Layout.of(root)
     found = look(None, layout)
     if not found.installed and not purge:
         out().print(

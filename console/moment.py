@@ -13,6 +13,8 @@ def moment_or_length(option: str, text: str | None) -> tuple[float | None, float
     """
     if text is None:
         return None, None
+    if text in ("0", "0s", "0m", "0h", "0d"):  # no length of time; but a moment, the beginning
+        return None, 0.0
     try:
         return None, seconds_of(text)
     except ValueError:

@@ -125,8 +125,10 @@ def run(arguments: Sequence[str]) -> int:
         )
     except BrokenPipeError:
         raise
-    except SystemExit as closed:  # what typer makes of a closed pipe
-        raise BrokenPipeError from closed
+    except SystemExit as ended:
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        raise BrokenPipeError from ended  # typer makes the other of it
     except WRONG_USAGE as error:
         _explain(error, named)
         return 2
@@ -135,7 +137,7 @@ def run(arguments: Sequence[str]) -> int:
     except KNOWN as error:
         if debug:
             raise
-        say(_sentence(error))
+        say(_not_utf8(error, arguments) or _sentence(error))
         return 2
     code = found if isinstance(found, int) else 0
     return _stopped() if code == 130 else code  # what typer makes of an interrupt
@@ -197,6 +199,16 @@ def _policy_hint(message: str, path: str) -> str:
     near = nearest(named[1].partition(":")[0])
     sets = f"; `tidegate policy set {near[0]}` lets the nearest policy decide" if near else ""
     return f"{sets}; `tidegate policies` lists all there are"
+
+
+def _not_utf8(error: Exception, arguments: Sequence[str]) -> str:
+    """Name the argument that no text can hold, if it went wrong for that."""
+    if isinstance(error, UnicodeEncodeError):
+        for one in arguments:
+            shown = os.fsencode(one).decode(errors="backslashreplace")
+            if one != shown:
+                return f"{shown} is not UTF-8; write it in letters that are."
+    return ""
 
 
 def _sentence(error: Exception) -> str:

@@ -94,6 +94,8 @@ def claim(path: Path, run: Run, *, anew: bool = False) -> Claim:
     With `anew`, a log that this run cannot go on with is set aside. Otherwise it must be of the
     same run, or not there.
     """
+    if path.is_dir():
+        fail(f"--log: {path} is a folder; name a file.")
     if not path.parent.is_dir():
         fail(f"--log: there is no folder {path.parent}.")
     if path.exists() and not _parameters(path).exists() and not anew:

@@ -13,7 +13,7 @@ from bus.clock import PacedClock
 from bus.options import KafkaOptions, MqttOptions, kafka_options, mqtt_options
 from bus.sqlite import SqliteBus
 from console.kafka import is_kafka
-from console.output import emit_json, fail, out, plain, say
+from console.output import JsonPath, emit_json, fail, out, plain, say
 from console.reading import DEFAULT_LOG
 from demo.claim import Finished, Run, claim
 from demo.play import introduce, play, play_on_brokers
@@ -61,9 +61,7 @@ def demo(
     port: Annotated[
         int, typer.Option(help="With --serve: where; 0 for any that is free.", min=0, max=65535)
     ] = 8321,
-    json_path: Annotated[
-        str | None, typer.Option("--json", help="Write the result as JSON; - is standard output.")
-    ] = None,
+    json_path: JsonPath = None,
 ) -> None:
     """Watch a day: idle GPUs of inference and edge servers are lent to training, and returned.
 

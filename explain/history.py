@@ -82,6 +82,8 @@ def _told(events: list[Event]) -> list[Event]:
             reason = before.reason
             event = Event(event.at_s, kind, {**fields, "detail": detail}, reason, before.reclaims)
         elif kind in _LEAVING and found and found[-1].kind in _LEAVING:
+            if event.fields.get("detail"):  # it fails as it leaves
+                found[-1] = replace(found[-1], kind=kind, fields=event.fields)
             continue
         elif kind == "JobFailed" and found and found[-1].kind in _LEAVING:
             found.pop()

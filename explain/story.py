@@ -198,7 +198,7 @@ class Story:
             behind = None
         reclaims: tuple[Reclaim, ...] = ()
         drains = tuple(self._drains_behind(at_s, kind, fields, behind))
-        if drains:
+        if drains and not fields.get("detail"):  # a gang may fail as it leaves
             fields = {**fields, "detail": "; ".join(drains)}
         if behind is not None and behind.rule.startswith(("loans.", "loan.", "gang.backfilled")):
             reclaims = tuple(

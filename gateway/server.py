@@ -22,6 +22,7 @@ import uvicorn
 from bus.clock import Clock, SystemClock
 from bus.contract import Bus, BusError
 from bus.signing import Signer
+from bus.tls import show_certificate
 from explain.reading import CELL
 from gateway.app import make_app
 from gateway.branches import Branches
@@ -200,7 +201,7 @@ def _tls(section: GatewaySection) -> Callable[..., ssl.SSLContext] | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(cert, key)
+        show_certificate(context, cert, key)
     except OSError as error:
         raise BusError(
             f"gateway.cert_file: {cert} with {key} cannot be used: {error.strerror or error}; "

@@ -115,15 +115,16 @@ def chosen_jobs(
 def chosen_nodes(
     nodes: Sequence[Node], *, state: str | None, pool: str | None, text: str | None
 ) -> list[Node]:
-    """Choose nodes, in their order."""
+    """Choose nodes, in their order; one that has just this name first: of many it is meant."""
     wanted = None if text is None else text.casefold()
-    return [
+    found = [
         node
         for node in nodes
         if (state is None or node.state.value == state)
         and (pool is None or node.pool == pool)
         and (wanted is None or _matches(wanted, node.id, node.agent, node.gpu_type))
     ]
+    return sorted(found, key=lambda node: node.id != text)
 
 
 def _matches(wanted: str, *texts: str) -> bool:

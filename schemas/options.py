@@ -1,9 +1,17 @@
 """What options are made of: bounded numbers, names, paths, and a base that knows its keys."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+)
 
 from schemas.values import Name
 
@@ -42,3 +50,12 @@ class Section(BaseModel):
     """Base of all sections of a configuration, and of options: an unknown key is an error."""
 
     model_config = CHECKED | ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_no_truth(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse `true` where a number is meant: pydantic takes it for 1."""
+        kind = cls.model_fields[info.field_name or ""].annotation
+        if isinstance(value, bool) and bool not in (kind, *get_args(kind)):
+            raise ValueError(f"is {str(value).lower()}, which is none of its values")
+        return value

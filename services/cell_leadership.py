@@ -159,7 +159,7 @@ class CellLeadership:
         """Count since the process began."""
         counts, service = self._before.copy(), self.service
         if service is not None and hasattr(service, "intake"):
-            counts.update(service.intake.counts)
+            counts.update(service.intake.counts.copy())  # the event loop goes on counting
             counts["invariant_violations"] += service.invariant_violations
             counts["learning_failures"] += service.learning.failures
         return counts
@@ -167,7 +167,7 @@ class CellLeadership:
     def _asked(self) -> Counter[tuple[str, str]]:
         """Count requests by verb and outcome since the process began."""
         intake = getattr(self.service, "intake", None)
-        return self._asked_before + (Counter() if intake is None else intake.requests.counts)
+        return self._asked_before + (Counter() if intake is None else intake.requests.counts.copy())
 
     def samples(self) -> Iterable[Sample]:
         """Give the metrics of the cell; those of its state only while this process leads."""

@@ -154,7 +154,7 @@ def _read(file: Path) -> _Tree:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}; give the file with --config") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # a number of too many digits is no TOMLDecodeError
         raise ConfigError(f"{file}: is not TOML: {error}") from None
     except RecursionError:
         raise ConfigError(f"{file}: is nested too deeply; close its brackets") from None
@@ -180,7 +180,7 @@ def _nested(flags: Sequence[str]) -> _Tree:
 def _value(text: str) -> object:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return text
 
 

@@ -25,7 +25,8 @@ class _DropRepeats(logging.Filter):
         if record.name.partition(".")[0] not in _CHATTY:
             return True
         key = record.name, str(record.msg)
-        if record.created < self._said_s.get(key, 0.0) + SELDOM_S:
+        # Also where the machine's clock was set back since.
+        if abs(record.created - self._said_s.get(key, 0.0)) < SELDOM_S:
             return False
         if len(self._said_s) > 500:
             self._said_s.clear()

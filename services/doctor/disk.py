@@ -1,5 +1,6 @@
 """Whether the disks that the agent writes to have room, and outlive a restart."""
 
+import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
 
 def _of(folder: Path, what: str, key: str, need_bytes: int, good_bytes: int) -> Iterator[Finding]:
     place = existing(folder)
-    kind = filesystem(place, Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
+    kind = filesystem(place, mounts())
     if kind in _FORGETS:
         yield _report.warning(
             f"{folder} ({what}) is in memory ({kind}): all is lost when the machine restarts",
@@ -53,11 +54,17 @@ def _of(folder: Path, what: str, key: str, need_bytes: int, good_bytes: int) -> 
             f"set {key} to a folder on a local disk",
         )
     try:
-        free = shutil.disk_usage(place).free
+        free, files = shutil.disk_usage(place).free, os.statvfs(place)
     except OSError as error:
         yield _report.problem(f"{folder} ({what}): {error.strerror}", f"correct {key}")
         return
     said = f"{folder}: {_told(free)} free for {what}"
+    if files.f_files and not files.f_favail:  # some file systems have no such table
+        yield _report.problem(
+            f"{folder} ({what}): no more files can be made there, whatever is free (df -i)",
+            f"remove files there, or set {key} to another disk",
+        )
+        return
     if free < need_bytes:
         fix = f"free {_told(need_bytes - free)} there, or set {key} to a larger disk"
         count = "agent.workers.checkpoint_retention says how many checkpoints stay"
@@ -82,6 +89,11 @@ def is_there(path: Path) -> bool:
         return path.exists()
     except PermissionError:
         return False
+
+
+def mounts() -> str:
+    """Give the kernel's list of what is mounted; a mount point may be no UTF-8."""
+    return os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
 
 
 def filesystem(path: Path, mounts: str) -> str:

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,21 +26,23 @@ def check(context: CheckContext) -> Iterator[Finding]:
     section = context.config.agent
     if isinstance(section.owner, OwnerSection) and section.owner.hooks is not None:
         # A relative path is relative to the folder that the agent starts in.
-        yield from _of_hooks(section.owner.hooks, Path() if context.unit is None else STATE)
+        folder = Path() if context.unit is None else STATE
+        yield from _of_hooks(section.owner.hooks, folder, section.nodes or (section.name,))
     if section.load is not None:
         yield from _of_servers(section.load.server)
 
 
-def _of_hooks(hooks: HookOptions, folder: Path) -> Iterator[Finding]:
+def _of_hooks(hooks: HookOptions, folder: Path, nodes: Sequence[str | None]) -> Iterator[Finding]:
     wrong = 0
     for name in _HOOKS:
         command: tuple[str, ...] = getattr(hooks, name)
-        if not command or "{node}" in command[0]:
-            continue  # there is none, or each node has its own
-        said = _complaint(command[0], folder)
-        if said is not None:
-            wrong += 1
-            yield _report.problem(f"agent.owner.hooks.{name}: {command[0]} {said[0]}", said[1])
+        # Each node may have its own; an agent that has no name yet has no node.
+        words = [word.replace("{node}", node) for word in command[:1] for node in nodes if node]
+        for word in dict.fromkeys(words):
+            said = _complaint(word, folder)
+            if said is not None:
+                wrong += 1
+                yield _report.problem(f"agent.owner.hooks.{name}: {word} {said[0]}", said[1])
     if not wrong:
         yield _report.ok("the commands of its hooks are there")
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cryptography import x509
 
 from bus.options import Tls
+from bus.tls import show_certificate
 from services.certificates import SOON_S, common_name, day, ends_s
 from services.doctor.finding import Finding, Reporter
 
@@ -76,8 +77,7 @@ def _secured(
     try:
         context = ssl.create_default_context(cafile=tls.ca_file or None)
         if tls.cert_file:
-            # A key with a password is no good here; OpenSSL would ask for it on the terminal.
-            context.load_cert_chain(tls.cert_file, tls.key_file or None, lambda: "")
+            show_certificate(context, tls.cert_file, tls.key_file)
     except OSError as error:  # SSLError is one
         yield report.problem(
             f"the files of [{section}] cannot be used: {error}",

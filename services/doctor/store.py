@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.store import CheckpointStore
 from services.doctor import clock
-from services.doctor.disk import existing, filesystem, is_there
+from services.doctor.disk import existing, filesystem, is_there, mounts
 from services.doctor.finding import CheckContext, Finding, Reporter
 
 _report = Reporter("store")
@@ -70,7 +70,7 @@ def _can_be_made(folder: Path) -> bool:
 
 
 def _kind(folder: Path) -> str:
-    return filesystem(folder, Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
+    return filesystem(folder, mounts())
 
 
 def _is_ours(folder: Path) -> bool:

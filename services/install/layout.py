@@ -32,6 +32,12 @@ class Layout:
 
     root: Path = Path("/")
 
+    @classmethod
+    def of(cls, root: Path) -> "Layout":
+        """Make that of a root as it was named: `//` and `/tmp/..` are this machine, too."""
+        here = root.exists() and root.samefile("/")
+        return cls() if here else cls(root.absolute())
+
     @property
     def staged(self) -> bool:
         """Whether it is a tree, so that nothing of this machine may be touched."""

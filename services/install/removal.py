@@ -101,6 +101,9 @@ def _remove_files(done: Removed, status: Status, layout: Layout) -> None:
     own = [ENABLED, UNIT, CONFIG, ENVIRONMENT]
     found = [layout.here(path) for path in own]
     found += sorted(layout.here(ETC).glob("edge-agent.*"))
+    # What installations that were killed had not renamed yet; a key may be among it.
+    for folder, name in ((ETC, "edge-agent.*"), (ETC, "trusted-*.pem"), (UNIT.parent, UNIT_NAME)):
+        found += sorted(layout.here(folder).glob(f".{name}.*.draft"))
     # Not all keys that are there: those that a scheduler of this machine trusts may be, too.
     named = {} if status.config is None else status.config.agent.trusted_keys
     ours = [trusted_key(kid) for kid, file in named.items() if file == str(trusted_key(kid))]

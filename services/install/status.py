@@ -42,7 +42,7 @@ class Status:
     config: Config | None = None
     unit: Unit | None = None
     #: Whether an agent works with the configuration's state file; its process is `pid`.
-    runs: bool = False
+    runs: bool | None = False
     pid: int | None = None
     #: The answer of the agent's own probe.
     ready: dict[str, Any] | None = None
@@ -138,20 +138,30 @@ def _look_at_agent(status: Status, config: Config, layout: Layout) -> None:
                 f"it runs, and nothing of it answers at {page}: see whether it hangs, in its log; "
                 "restart it, also where http.port was changed since its start"
             )
+    elif status.runs is None:
+        status.problems.append(
+            f"{memory} is closed to this user, so whether an agent runs is not known; ask as root: "
+            "sudo tidegate edge-agent status"
+        )
     else:
         status.spool = waiting(memory)
         left = f"; these gangs run on without it: {named(status.gangs)}" if status.gangs else ""
         status.problems.append(f"no agent runs with {memory}{left}")
 
 
-def held(memory: Path) -> tuple[bool, int | None]:
-    """Tell whether an agent has its state file open, and its process id if we can see it."""
+def held(memory: Path) -> tuple[bool | None, int | None]:
+    """Tell whether an agent has its state file open, and its process id if we can see it.
+
+    None: this user may not look.
+    """
     try:
         # A job may have put a pipe there; opening it would block for ever.
         descriptor = os.open(memory, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             asked = struct.pack(_FLOCK, fcntl.F_WRLCK, 0, _LOCKS_AT, _LOCKS, 0)
             answer = fcntl.fcntl(file, fcntl.F_GETLK, asked)
+    except PermissionError:
+        return None, None
     except OSError:
         return False, None
     kind, _, _, _, pid = struct.unpack(_FLOCK, answer)

@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import time
 from collections.abc import Callable
 
 from playwright.sync_api import Route, expect
@@ -50,6 +51,50 @@ def test_output_is_read_on_after_a_refusal_that_passes(window: Window) -> None:
     page.get_by_role("button", name=re.compile("^(Read its end|Follow)$")).click()
     expect(page.get_by_label("Output")).to_have_text("step 7", timeout=WAIT_MS)
     assert not left
+    page.unroute_all()
+
+
+def test_a_reader_whose_clock_is_off_asks_by_the_gateways(window: Window) -> None:
+    page = window.page
+    page.add_init_script("const now = Date.now; Date.now = () => now() + 600_000;")
+    jobs = window.api("/jobs", state="completed,running,cancelled,failed", limit=50)["jobs"]
+    job = next(row["job"] for row in jobs if row["first_start_s"] is not None)
+    asked: list[float] = []
+
+    def why(route: Route) -> None:
+        said = window.api(f"/jobs/{job}/why")
+        said["spec"]["program"] = {"argv": ["train"]}
+        _json(route, said | {"now_s": time.time()})
+
+    def request(route: Route) -> None:
+        asked.append(json.loads(route.request.post_data or "")["args"]["until_s"] - time.time())
+        _json(route, {"result": "done"})
+
+    page.route(re.compile(f"/api/v1/jobs/{job}/why"), why)
+    page.route(re.compile("/api/v1/requests"), request)
+    page.route(
+        re.compile(f"/api/v1/jobs/{job}/output"),
+        lambda route: _json(route, {"next": 4, "pieces": []}),
+    )
+    window.open(f"/jobs/{job}")
+    page.get_by_role("button", name=re.compile("^(Read its end|Follow)$")).click()
+    window.until(lambda: asked, "it asks")
+    page.unroute_all()
+    assert 30.0 < asked[0] < 60.0
+
+
+def test_a_moment_that_no_calendar_has_is_said_so(window: Window) -> None:
+    page = window.page
+    job = window.api("/jobs", state="completed", limit=1)["jobs"][0]["job"]
+
+    def why(route: Route) -> None:
+        said = window.api(f"/jobs/{job}/why")
+        said["spec"]["deadline_s"] = 1e14
+        _json(route, said)
+
+    page.route(re.compile(f"/api/v1/jobs/{job}/why"), why)
+    window.open(f"/jobs/{job}")
+    expect(page.locator("main")).to_contain_text("beyond year 9999", timeout=WAIT_MS)
     page.unroute_all()
 
 

@@ -46,6 +46,22 @@ def test_the_moment_is_moved_by_keys_and_buttons(window: Window) -> None:
     expect(track).to_have_attribute("aria-valuetext", re.compile("^the end, "))
 
 
+def test_the_live_edge_stays_shown_after_a_drag(window: Window) -> None:
+    """What the drag wanted last is shown a moment later, unless one went elsewhere meanwhile."""
+    page = window.open("/?entry=1600").page
+    expect(page.locator(".when")).to_contain_text("entry 1,600 ", timeout=WAIT_MS)
+    page.evaluate("""() => {
+      const track = document.querySelector(".track input");
+      for (const share of [0.3, 0.4]) {
+        track.value = Number(track.min) + share * (track.max - track.min);
+        track.dispatchEvent(new Event("input", { bubbles: true }));
+      }
+      document.querySelector(".scrubber-said button:last-child").click();
+    }""")
+    page.wait_for_timeout(600)
+    expect(page).not_to_have_url(re.compile("entry="))
+
+
 def test_a_key_pressed_before_the_log_is_known_is_not_lost(window: Window) -> None:
     held: list[Route] = []
     window.page.route(MOMENTS, lambda route: held.append(route))

@@ -108,6 +108,17 @@ def test_what_is_no_demos_log_is_left_alone(tidegate: Run, folder: Path) -> None
     (folder / "mine.db").write_text("mine")
     assert "is not a demo's log" in tidegate.refuses(*SHORT, "--log", "mine.db")
     assert not (folder / "mine.db.agents").exists()
+    for name in (".", "/"):
+        said = tidegate.refuses(*SHORT, "--log", name)
+        assert said == f"--log: {name} is a folder; name a file.\n"
+
+
+def test_a_result_that_could_not_be_written_is_refused_before_the_day(
+    tidegate: Run, folder: Path
+) -> None:
+    said = tidegate.refuses(*SHORT, "--log", "run.db", "--json", "nowhere/result.json")
+    assert "--json: nowhere/result.json cannot be written" in said
+    assert list(folder.iterdir()) == []
 
 
 def test_until_before_the_beginning_is_said(tidegate: Run, log: Path) -> None:

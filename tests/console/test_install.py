@@ -13,8 +13,10 @@ import pytest
 import typer.main
 from typer.core import TyperGroup
 
+from console.agent_status import lines
 from console.verbs import make_app
 from runtime.executors.processes import boot_id
+from services.config import load
 from services.install import layout, removal, setup as setups, status as statuses, systemd
 from services.install.layout import Layout
 from services.process import END_S
@@ -304,6 +306,55 @@ def test_status_and_uninstall_of_a_tree(tidegate: Run, site: Site) -> None:
     assert site.at("/var/lib/tidegate/workers").is_dir()
     tidegate("edge-agent", "uninstall", "--purge", "--root", site.tree)
     assert not site.at("/var/lib/tidegate").exists()
+
+
+def test_a_state_file_that_one_may_not_read_says_nothing_of_the_agent(
+    tmp_path: Path,
+) -> None:
+    memory, own = tmp_path / "agent.db", tmp_path / "own.toml"
+    memory.touch(mode=0)
+    own.write_text(
+        f"[mqtt]\nurl = 'mqtt://b'\n[agent]\nname = 'e'\nstate_file = '{memory}'\n"
+        "runs = 'simulated'\n"
+    )
+    loaded = load(own)
+    root = not os.geteuid()
+    if root:
+        os.seteuid(65534)
+    try:
+        assert statuses.held(memory) == (None, None)
+        status = statuses.Status(own, loaded)
+        statuses._look_at_agent(status, loaded, Layout())
+    finally:
+        if root:
+            os.seteuid(0)
+    assert status.runs is None
+    assert [one.split(",")[0] for one in status.problems] == [f"{memory} is closed to this user"]
+    assert next(one.found for one in lines(status)) == "not known: this user may not look"
+
+
+def test_this_machine_is_no_tree_whatever_it_is_called(tmp_path: Path) -> None:
+    for root in ("/", "//", f"{tmp_path}/../../../../..", "/."):
+        assert not Layout.of(Path(root)).staged, root
+    assert Layout.of(tmp_path) == Layout(tmp_path)
+    assert Layout.of(tmp_path / "none").staged
+
+
+def test_what_a_killed_installation_left_is_removed_too(tidegate: Run, site: Site) -> None:
+    tidegate(*site.words())
+    units = site.at("/etc/systemd/system")
+    drafts = [
+        site.at("/etc/tidegate/.edge-agent.key.17-18.draft"),
+        site.at("/etc/tidegate/.trusted-k1.pem.17-18.draft"),
+        units / ".tidegate-edge-agent.service.17-18.draft",
+    ]
+    for draft in (*drafts, other := units / ".other.service.17-18.draft"):
+        draft.touch()
+    ran = tidegate.does("edge-agent", "uninstall", "--root", site.tree)
+    assert "removed /etc/tidegate/.edge-agent.key.17-18.draft" in ran.out
+    assert not any(draft.exists() for draft in drafts)
+    assert not site.at("/etc/tidegate").exists()
+    assert other.exists()
 
 
 def test_keys_of_others_and_disks_of_others_stay(

@@ -1,6 +1,7 @@
 """`tidegate top`: what it says of a cell at once, and how it goes on and ends."""
 
 import io
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from bus.contract import BusError
 from console.forms import Found, watch
 from console.output import fail
 from tests.console.conftest import Run
@@ -91,3 +93,25 @@ def test_a_look_that_fails_is_told_of_and_the_next_one_is_tried(
     assert capsys.readouterr().err == ""
     with pytest.raises(typer.Exit):
         watch(Looks(1), 5.0)
+
+
+@pytest.mark.parametrize(
+    "error", [BusError("no broker answers"), sqlite3.OperationalError("disk I/O error")]
+)
+def test_a_log_that_cannot_be_read_for_a_while_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr("time.sleep", stopping(3))
+    screen = io.StringIO()
+    monkeypatch.setattr("console.forms.out", lambda: Console(file=screen, force_terminal=True))
+    looks = Looks()
+
+    def look() -> Found:
+        found = looks()
+        if looks.count == 2:
+            raise error
+        return found
+
+    watch(look, 5.0)
+    assert looks.count == 3
+    assert str(error) in screen.getvalue()

@@ -218,6 +218,22 @@ def test_a_closed_pipe_is_no_traceback(log: Path) -> None:
     assert b"Traceback" not in ran.stderr
 
 
+def test_what_is_not_utf8_is_named(tidegate: Run, log: Path) -> None:
+    said = tidegate.refuses("why", os.fsdecode(b"e\xff"), "--log", log)
+    assert said == "e\\xff is not UTF-8; write it in letters that are.\n"
+
+
+def test_what_ends_the_program_itself_is_no_closed_pipe(
+    tidegate: Run, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ends(*_: object, **__: object) -> None:
+        sys.exit(3)
+
+    monkeypatch.setattr("console.at_log.LogSource.why", ends)
+    with pytest.raises(SystemExit, match="3"):
+        tidegate("why", "mover", "--log", log)
+
+
 VERBS = st.sampled_from([*READERS, "why", "submit", "cancel", "", "job"])
 FLAGS = st.sampled_from(
     [

@@ -15,11 +15,12 @@ from gateway import past
 from gateway.feed import Feed
 from gateway.index import Index, Place
 from gateway.subjects import Role, Sight
+from gateway.views import chosen_nodes
 from scheduler.core.stimuli import Input, LeaderStarted, NodeHeard, NodeSilent, TimePassed
 from schemas.events import CommandAcknowledged
 from schemas.requests import CordonNode
 from schemas.topics import TELEMETRY
-from tests.builders import load, node_born, request_of
+from tests.builders import Cell, load, node_born, request_of
 from tests.client.conftest import waiting
 from tests.gateway.conftest import Served, Serving
 from tests.gateway.test_sight import START_S, As, job, two, write_told
@@ -274,3 +275,13 @@ async def test_what_a_lender_says_that_shares_its_pool_is_found_by_its_name_and_
         assert await found("serve@east") == [4]
         assert await found("serve") == [5, 4], "as the row of the pool among lenders asks"
         assert await found("edge") == [6]
+
+
+def test_a_node_is_found_by_its_name_among_many_that_have_it_in_theirs() -> None:
+    """The console asks for the first hundred of a text, and shows the one."""
+    cell = Cell()
+    names = [f"n1{number}" for number in range(120)]
+    cell.told(*(node_born(name, pool="first") for name in names), node_born("n1", pool="second"))
+    nodes = list(cell.state.nodes.values())
+    found = [node.id for node in chosen_nodes(nodes, state=None, pool=None, text="n1")]
+    assert found == ["n1", *names]

@@ -86,7 +86,9 @@ def test_gang_that_stands_still_is_noticed(
     root = tmp_path / f"stuck-{end_stuck}"  # names the agent
     other = SlurmBench(bench.cluster, root, stuck_after_s=0.5, end_stuck=end_stuck)
     # It leaves in good order when it is asked to, which does not make it complete.
-    say = """trap 'exit 0' TERM; echo '{"step": 4}' >> $TIDEGATE_PROGRESS; sleep 3600 & wait"""
+    # Short sleeps: one that lasts would outlive the gang, and the test.
+    wait = "while :; do sleep 0.2; done"
+    say = """trap 'exit 0' TERM; echo '{"step": 4}' >> $TIDEGATE_PROGRESS; """ + wait
     try:
         other.start(shell(say), {"n1": (0, 1)})
         if end_stuck:

@@ -262,7 +262,11 @@ def test_hooks_whose_commands_cannot_be_run(ward: Ward) -> None:
     ]
     assert all(one.fix for one in found)
     script.chmod(0o755)
+    ward.settings["agent.owner.hooks.confirm_drain"] = '["/nope/{node}.sh"]'
     ward.settings["agent.owner.hooks.drain"] = f'["{script}", "{{node}}"]'
+    assert ward.says(owner.check)[0].found == (
+        "agent.owner.hooks.confirm_drain: /nope/edge-17.sh was not found"
+    )
     del ward.settings["agent.owner.hooks.confirm_drain"]
     assert ward.says(owner.check)[0].found == "the commands of its hooks are there"
     assert worst(run_checks(ward.context(clock=SystemClock()), {"owner": owner.check})) == 0

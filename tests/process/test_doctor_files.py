@@ -1,6 +1,7 @@
 """The doctor's checks of disks, of the store, and of who may read and write which file."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -76,6 +77,32 @@ def test_the_file_system_of_a_path_is_that_of_the_longest_mount() -> None:
     assert disk.filesystem(Path("/usr/lib"), mounts) in ("xfs", "ext4")
     assert disk.filesystem(Path("/usr/with x/y"), mounts) == "tmpfs"
     assert disk.filesystem(Path("/nowhere"), mounts) == "ext4"
+
+
+def test_a_mount_point_that_is_not_utf8_ends_no_check(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.read_bytes
+
+    def read(path: Path) -> bytes:
+        more = b"9 1 0:9 / /mnt/\xff rw - ext4 none rw\n"
+        return real(path) + (more if path.name == "mountinfo" else b"")
+
+    monkeypatch.setattr(Path, "read_bytes", read)
+    monkeypatch.setattr(Path, "read_text", lambda path, encoding: read(path).decode(encoding))
+    assert {one.verdict for one in ward.says(disk.check)} <= {"ok", "warning"}
+    assert [one.verdict for one in ward.says(store.check)] == ["ok"]
+
+
+def test_a_disk_that_takes_no_more_files_is_a_problem(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = SimpleNamespace(f_files=1000, f_favail=0, f_frsize=1, f_bavail=0, f_blocks=0, f_bfree=0)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=2**40))
+    monkeypatch.setattr("os.statvfs", lambda _: full)
+    assert {one.verdict for one in ward.says(disk.check)} == {"problem"}
+    full.f_files = 0  # btrfs, which has no table of them
+    assert {one.verdict for one in ward.says(disk.check)} == {"ok"}
 
 
 def test_a_folder_in_memory_forgets(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> None:

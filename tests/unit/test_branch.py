@@ -216,6 +216,8 @@ def test_an_old_log_is_branched(name: str) -> None:
         (("--entry", 26, "--policy", "fofi"), "--policy"),
         (("--entry", 26, "--set", "cycle_s=x"), "--set"),
         (("--entry", 26, "--set", "cycle_s=-1"), "--set"),
+        (("--entry", 26, "--set", "=3"), "'=3' is not KEY=VALUE"),
+        (("--entry", 26, "--add-nodes", "=3"), "'=3' is not POOL=N"),
         (("--entry", 26, "--set", "nothing=1"), "--set"),
         (("--entry", 26, "--lose", "nobody"), "--lose"),
         (("--entry", 26, "--add-nodes", "moon=2"), "--add-nodes"),

@@ -2,12 +2,15 @@
 
 from typing import Any
 
+import pytest
+
 from explain.answer import Answer, Reading
 from explain.documents import why_document
 from explain.history import history
 from explain.standing import standing_of
 from explain.story import Story
 from scheduler.policies.interface import Plan, Target
+from schemas.events import WorkerFailed
 from schemas.journal import NO_DIGEST, JournalEntry, chain, decode_entry
 from schemas.requests import CordonNode, DrainNode, UncordonNode
 from tests.asked import ask
@@ -175,3 +178,36 @@ def test_a_job_whose_only_node_is_cordoned_says_so_and_how_that_ends() -> None:
     assert [one.partition(",")[0] for one in said] == ["node n0", "node n1"]
     assert "cordoned by ann since d0 00:16: the fan is loud" in said[0]
     assert "`tidegate node uncordon n0` opens it" in said[0]
+
+
+@pytest.mark.parametrize("drained", [True, False])
+def test_a_gang_that_fails_as_it_leaves_says_of_what(drained: bool) -> None:
+    told = Teller()
+    for name in ("n0", "n1"):
+        told.feed(node_born(name))
+    told.feed(submitted("a", gpus_min=2, gpus_max=2))
+    told.adopt(Plan({"a": Target("train", (("n0", 1), ("n1", 1)))}))
+    told.acks()
+    told.wait(30.0, 30.0)
+    told.start_workers("a")
+    if drained:
+        drain = DrainNode(node="n0", by_s=told.now_s + 60.0)
+        told.feed(request_of(told.now_s, drain, "r1", subject="olga", reason="its fan"))
+        told.wait(60.0)
+    else:
+        told.adopt(Plan({"a": None}))
+    error, epoch = "No module named 'train'", told.job("a").epoch
+    for name, what in (("n0", "told to leave"), ("n1", "failed for good")):
+        gpus = told.job("a").allocation[name]
+        told.feed(
+            WorkerFailed(
+                job="a", epoch=epoch, node=name, gpus=gpus, error=error, retriable=False, step=0
+            )
+        )
+        story = Story("a")
+        for _, message in told.messages:
+            one = decode_entry(message.value or b"")
+            assert isinstance(one, JournalEntry)
+            story.take(one)
+        last = history(story)[-1]
+        assert (last.what, last.detail) == (what, f"cannot be run: {error}")

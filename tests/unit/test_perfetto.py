@@ -177,7 +177,7 @@ def test_a_stretch_is_cut_out_of_the_whole(tmp_path: Path) -> None:
     since, until = f"{low_s:.0f}", f"{high_s:.0f}"
     low_us = round((origin_s + float(since)) * 1e6)
     high_us = round((origin_s + float(until)) * 1e6)
-    whole = drawn(log, tmp_path)
+    whole = drawn(log, tmp_path, "--since", "0")
     part = drawn(log, tmp_path, "--since", since, "--until", until, name="part.json.gz")
 
     def slices(events: Events, low: int, high: int) -> Counter[tuple[Any, ...]]:
@@ -221,6 +221,7 @@ def test_a_stretch_in_which_nothing_was_decided_shows_who_was_there(tmp_path: Pa
         (("t.json", "--since", "1000h"), "--since: the log ends before that"),
         (("t.json", "--since", "2h", "--until", "1h"), "--until: it must be after --since"),
         (("t.json", "--until", "2020-01-01"), "--until: it must be after --since"),
+        (("t.json", "--until", "0"), "--until: it must be after --since"),
         (("no/t.json",), "the folder"),
     ],
 )

@@ -100,3 +100,22 @@ def test_what_a_library_repeats_is_said_now_and_then(capsys: pytest.CaptureFixtu
     said = [line["event"] for line in lines(capsys)]
     assert said.count("ours") == 100
     assert [event for event in said if event != "ours"] == ["cannot connect to 0", "another thing"]
+
+
+def test_what_repeats_itself_is_said_again_after_the_clock_was_set_back(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(LogSection(level="debug"))
+    moments = iter((1e9, 1e9 + 5.0, 1e9 - 86_400.0, 1e9 - 86_395.0))
+    record = logging.LogRecord
+
+    def made(*args: Any, **more: Any) -> logging.LogRecord:
+        said = record(*args, **more)
+        if said.name == "mqtt":  # others are copies of it, to be written
+            said.created = next(moments)
+        return said
+
+    monkeypatch.setattr(logging, "_logRecordFactory", made)
+    for _ in range(4):
+        logging.getLogger("mqtt").warning("no broker")
+    assert len(lines(capsys)) == 2

@@ -144,6 +144,14 @@ async function fetched(url: string, signal: AbortSignal): Promise<unknown> {
   return data;
 }
 
+/** How far this machine's clock is ahead of the gateway's, as its newest answer says. */
+let offMs = 0;
+
+/** What time the gateway has, to a second or so. */
+export function wallS(): number {
+  return (Date.now() - offMs) / 1000;
+}
+
 /** Somewhat less than the gateway allows one subject, so that it need not refuse. */
 const PER_S = 16;
 const BURST = 40;
@@ -176,7 +184,10 @@ export async function get<P extends Path>(
 
 export async function asked(url: string, init: RequestInit): Promise<Response> {
   try {
-    return await fetch(url, { credentials: "same-origin", ...init });
+    const answer = await fetch(url, { credentials: "same-origin", ...init });
+    const said = Date.parse(answer.headers.get("Date") ?? "");
+    if (!Number.isNaN(said)) offMs = Date.now() - said;
+    return answer;
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new Problem(0, "The gateway does not answer. Is `tidegate serve` still running?");

@@ -6,7 +6,7 @@ import { clock, count, day, zone } from "./format.ts";
 import { Icon } from "./icons.tsx";
 import { nobodyLeads } from "./live.ts";
 import { closer, entryAt, happened, moments, range, showTime, shown, step, stepMatter, timeOf } from "./moments.ts";
-import { go, isPast, route } from "./route.ts";
+import { type Route, go, isPast, route } from "./route.ts";
 import { Verified } from "./standing.tsx";
 import { paintTrack } from "./track.ts";
 import { scheme } from "./theme.ts";
@@ -89,7 +89,8 @@ function Step(props: { of: Parameters<typeof Icon>[0]["of"]; label: string; onCl
 function Track({ now_s }: { now_s: number | null }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const box = useRef<HTMLDivElement>(null);
-  const pending = useRef<number | null>(null);
+  /** Where the thumb is, and what was shown as it came there. */
+  const pending = useRef<{ at_s: number; from: Route } | null>(null);
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   const whole = range.value;
   const known = moments.value;
@@ -118,13 +119,14 @@ function Track({ now_s }: { now_s: number | null }) {
   }, [whole, known, now_s, vs, tide, scheme.value]);
 
   function moved(value: number): void {
-    pending.current = value;
+    pending.current = { at_s: value, from: route.value };
     if (timer.current !== undefined) return;
     const settle = (): void => {
       timer.current = undefined;
-      if (pending.current === null) return;
-      showTime(pending.current);
+      const to = pending.current;
       pending.current = null;
+      if (to === null || to.from !== route.value) return; // one went elsewhere meanwhile
+      showTime(to.at_s);
       timer.current = setTimeout(settle, DRAG_MS);
     };
     settle();

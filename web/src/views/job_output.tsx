@@ -1,6 +1,6 @@
 /** What a worker of a job writes, as its agent sends it while somebody reads. */
 import { useEffect, useRef, useState } from "preact/hooks";
-import { get, problemFrom, type Schemas } from "../api.ts";
+import { get, problemFrom, type Schemas, wallS } from "../api.ts";
 import { count, plural } from "../format.ts";
 import { may } from "../me.ts";
 import { Card } from "../parts.tsx";
@@ -73,9 +73,9 @@ function Outputs({ of }: { of: Schemas["Kept"] }) {
   );
 }
 
-/** Nearly a minute from now, which is the most: by this clock, unless the log's time is another. */
+/** Nearly a minute from now, which is the most: by the gateway's clock, unless the log's time is another. */
 function aWhile(now_s: number): number {
-  const wall_s = Date.now() / 1000;
+  const wall_s = wallS();
   return 55 + (Math.abs(wall_s - now_s) < 86_400 ? wall_s : now_s);
 }
 
