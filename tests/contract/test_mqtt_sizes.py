@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from bus.contract import Message
+from bus.contract import Message, Record
+from bus.letters import dead_letter
 from bus.mqtt import MqttLink
 from bus.wire import Incoming
 from runtime.publisher import Publisher
 from runtime.spool import Spool, SpooledMessage
 from schemas.events import CommandAcknowledged
-from schemas.topics import EVENTS
+from schemas.topics import COMMANDS, EVENTS
 from tests.brokers import need_brokers
 from tests.far import CLOCK, UP, Far, event
 from tests.mosquitto import Mosquitto
@@ -88,3 +89,17 @@ async def test_what_the_broker_has_no_room_for_is_a_dead_letter(
     assert letter.value == (large.value or b"")[:1024]
     assert letter.properties["dlq_origin_topic"] == EVENTS.name
     assert "the broker takes 3000" in letter.properties["dlq_error"]
+
+
+async def test_a_dead_letter_that_is_too_large_is_one_of_its_beginning(tmp_path: Path) -> None:
+    """An agent's word on a command that it could not read was lost: it has more than the command.
+
+    That there was one was counted all the same.
+    """
+    said_s = CLOCK.now_s()
+    record = Record(COMMANDS.name, 7, "n0", b"z" * 2800, {"sig": "s"}, said_s)
+    large = dead_letter(record, "data.job", "is none", "agent-n0")
+    async with published(tmp_path, large, "max_packet_size 3000") as (publisher, far):
+        assert (publisher.unfit, publisher.published) == (1, 2)
+        letter = await letter_of(far)
+    assert (letter.value, letter.properties) == (b"z" * 1024, large.headers)
