@@ -25,6 +25,8 @@ from schemas.topics import CELLS, COMMANDS, MQTT_DOWN, MQTT_STATE
 _STATE = "_state"
 #: MQTT counts the seconds of an expiry in 32 bits.
 _EXPIRY_MAX_S = 2**32 - 1
+#: What is read is old if its newest record is older than that, or our clock is ahead.
+_OLD_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class Down:
         """Return True when the broker has all; False if it is time to stop and it has not."""
         dead: list[Message] = []
         lanes: dict[str, deque[_Order]] = {}
-        ahead_s = max(0.0, self._clock.now_s() - max(record.time_s for record in records))
+        ahead_s = await self._ahead_s(records)
         for record in records:
             is_word = record.topic == CELLS.name
             read = self._word(record) if is_word else self._command(record, ahead_s)
@@ -134,6 +136,18 @@ class Down:
             await self._bus.publish(*dead)
             self._counters.dead_letters += len(dead)
         return True
+
+    async def _ahead_s(self, records: Sequence[Record]) -> float:
+        """Give how far our clock is ahead of the cell's newest record.
+
+        After an outage all that is read may be old: then the end of what is stored tells.
+        """
+        now_s = self._clock.now_s()
+        newest_s = max(record.time_s for record in records)
+        if now_s - newest_s > _OLD_S:
+            ends = [await self._bus.last(topic.name) for topic in (COMMANDS, CELLS)]
+            newest_s = max(newest_s, *(record.time_s for record in ends if record is not None))
+        return max(0.0, now_s - newest_s)
 
     async def _send(self, lane: deque[_Order], dead: list[Message]) -> None:
         """Send until the lane is empty or the connection is lost."""
@@ -168,9 +182,9 @@ class Down:
     def _command(self, record: Record, ahead_s: float) -> _Order | tuple[str, str]:
         """Make the message of a command; or say which field makes it none, and why.
 
-        Our clock is `ahead_s` ahead of the newest record: that record is so old, or our clock is
-        wrong. Which of them nobody can tell here, so a command is too late only if it is by both.
-        The agent looks at its own clock.
+        Our clock is `ahead_s` ahead of the cell's newest record: that record is so old, or our
+        clock is wrong. Which of them nobody can tell here, so a command is too late only if it is
+        by both. The agent looks at its own clock.
         """
         value = record.value or b""
         decoded = decode_command(value)

@@ -142,13 +142,13 @@ class Carrier(Protocol):
         ...
 
 
-def check_size(message: Outgoing, most: int) -> None:
-    """Refuse what the broker would end the connection for.
+def check_size(message: Outgoing, address: str, most: int) -> None:
+    """Refuse what the broker would end the connection for; `address` is with its namespace.
 
     Raises:
         TooLarge: it is larger than that.
     """
-    size = len(message.value) + len(message.address) + _FRAME_BYTES
+    size = len(message.value) + len(address) + len(message.correlation) + _FRAME_BYTES
     for pair in message.properties.items():
         size += len("".join(pair).encode()) + 5
     if size > most:
@@ -171,7 +171,7 @@ class Sender:
 
     def send(self, message: Outgoing) -> "asyncio.Future[bool]":
         """Send it when its turn comes."""
-        check_size(message, self._packet_max)
+        check_size(message, self._options.address(message.address), self._packet_max)
         future: asyncio.Future[bool] = self._loop.create_future()
         # Of quality 0 nobody confirms, so the broker's limit is not for it. And while we hold, no
         # confirmation is read: a horizon that waited for one could never let us go on.

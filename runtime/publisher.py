@@ -135,10 +135,13 @@ class Publisher:
     async def _set_aside(self, message: Message, why: str) -> None:
         """Make a message that the bus will never take a dead letter, of its beginning.
 
-        The whole of it may be what the bus does not take.
+        The whole of it may be what the bus does not take. One that is a dead letter already, of a
+        command, says what it is of.
         """
-        said = Record(message.topic, -1, message.key, message.value, {}, self._clock.now_s())
-        letter = dead_letter(said, "", why, f"agent-{self._name}")
+        letter = message
+        if not message.topic.endswith(".dlq"):
+            said = Record(message.topic, -1, message.key, message.value, {}, self._clock.now_s())
+            letter = dead_letter(said, "", why, f"agent-{self._name}")
         with contextlib.suppress(Unfit):
             await self._bus.publish(replace(letter, value=(message.value or b"")[:KEPT_BYTES]))
         self.unfit += 1

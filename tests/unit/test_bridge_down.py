@@ -8,6 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bus.bridge import Bridge
+from bus.bridge_limits import BridgeLimits
 from bus.contract import Bus, BusError, Message
 from bus.signing import Signer, Verifier
 from bus.wire import Outgoing
@@ -88,6 +89,19 @@ async def test_a_bridge_whose_clock_is_ahead_drops_no_command(post: Post) -> Non
     assert commands_of(post, "n0") == ["default-1-0"]
     assert made.counters.refused == {"expired": 1}
     assert post.sent[0].expiry_s in (599, 600), "the broker keeps it for as long as it is good"
+
+
+async def test_what_became_too_late_while_the_bridge_was_away_is_not_sent(post: Post) -> None:
+    """All of a read was old, so the newest of it told nothing: agents were sent hours of it."""
+    post.clock.ahead_s = -7200.0
+    old_s = post.clock.now_s() + 90.0
+    await post.bus.publish(*[order(n, expiry_s=old_s) for n in range(BridgeLimits().batch_max)])
+    post.clock.ahead_s = 0.0
+    await post.bus.publish(word(1))
+    async with post.bridged(down=True) as made:
+        await until(lambda: made.counters.forwarded_down == 1)
+    assert commands_of(post, "n0") == []
+    assert made.counters.refused == {"expired": BridgeLimits().batch_max}
 
 
 async def test_a_lost_connection_loses_no_command_and_keeps_each_agents_order(post: Post) -> None:
