@@ -97,6 +97,10 @@ def lost_by_loans(*raws: Raw) -> str:
     return ", ".join(percent(-raw["rows"][0]["gain"]) for raw in raws)
 
 
+def chaos(raw: Raw) -> str:
+    return f"{raw['lost']} of {raw['events_accepted']:,}, {raw['double_effects']} twice"
+
+
 def lent_mean(*raws: Raw) -> str:
     return ", ".join(f"{raw['rows'][0]['lent']['mean_jct_s']:,.0f} s" for raw in raws)
 
