@@ -170,13 +170,14 @@ def test_a_job_that_fills_its_checkpoint_with_folders_without_end_stops_no_agent
 
 
 def test_a_run_of_folders_without_end_does_not_keep_others_from_being_removed() -> None:
-    with abyss() as place, bench(place) as jig:
-        for name in ("0", "1"):
-            trash = jig.options.root / "trash" / name
-            trash.mkdir(parents=True)
-            deepen(trash, 1500)
-        jig.again()
-        wait_until(lambda: list((jig.options.root / "trash").iterdir()) == [])
+    with abyss() as place:
+        trash = place / "agent" / "trash"
+        for name in ("0", "1"):  # before there is anybody who would remove them as they are made
+            (trash / name).mkdir(parents=True)
+            deepen(trash / name, 1500)
+        with bench(place) as jig:
+            assert jig.options.root == trash.parent
+            wait_until(lambda: list(trash.iterdir()) == [])
 
 
 def test_a_folder_of_any_depth_is_removed_and_no_link_is_followed() -> None:
