@@ -52,6 +52,10 @@ def simulate(
     gpus_per_node: Annotated[
         int, typer.Option(min=1, max=1024, help="Of every node but edge servers.")
     ] = 4,
+    training_agents: Annotated[
+        int,
+        typer.Option(min=1, max=1000, help="So many agents share them; no gang spans two."),
+    ] = 1,
     inference_nodes: Annotated[
         int, typer.Option(min=0, max=100_000, help="Servers that may be lent, with as many GPUs.")
     ] = 0,
@@ -141,6 +145,8 @@ def simulate(
     ):
         _check_path(name, path)
     _check_log(log_path, dask)
+    if training_agents > nodes:
+        fail(f"--training-agents: {training_agents} agents cannot share {nodes} nodes.")
     _check_seconds(round_s, merge_s, hours)
     _check_failures(mtbf_h, repair_s, checkpoint_s)
     rules = {
@@ -156,7 +162,7 @@ def simulate(
             workload=file,
             physics=physics,
             profiles=profiles,
-            cluster=Cluster(nodes, gpus_per_node),
+            cluster=Cluster(nodes, gpus_per_node, agents=training_agents),
             inference_nodes=inference_nodes,
             edge_nodes=edge_nodes,
             requests=requests,

@@ -118,6 +118,7 @@ class Finished:
             "seed": case.seed,
             "nodes": case.cluster.nodes,
             "gpus_per_node": case.cluster.gpus_per_node,
+            "training_agents": case.cluster.agents,
             "inference_nodes": case.inference_nodes,
             "edge_nodes": case.edge_nodes,
             "when": "events" if case.at_events else "rounds",

@@ -1,5 +1,6 @@
 """What never changes of a fleet: nodes by name, their pools, and how far it is between them."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ _MEMORY_MOST, _PATH_MOST = 2**40, 1e6
 
 
 class Layout:
-    """The nodes of all pools. A *site* is where a checkpoint may be: a pool, or one edge server."""
+    """The nodes of all pools. A *site* is where a checkpoint may be: an agent's nodes."""
 
     def __init__(self, cluster: Cluster, pools: tuple[SimulatedPool, ...] = ()) -> None:
         """Name the nodes of the training pool, and of those beside it.
@@ -31,6 +32,7 @@ class Layout:
             cluster.gpus_per_node,
             memory_mib=cluster.memory_mib,
             transfer_mib_per_s=cluster.transfer_mib_per_s,
+            agents=cluster.agents,
         )
         self.all_pools = every = (train, *pools)
         prefixes = [TRAIN_NODE, *(pool.id for pool in pools)]
@@ -44,6 +46,7 @@ class Layout:
             raise ValueError("pools: two of them, or of their nodes, have the same name")
         self.pool: Ints = np.array([m for _, m in named], dtype=np.int64)
         self.gpus: Ints = np.array([every[m].gpus_per_node for _, m in named], dtype=np.int64)
+        self._agent, self._site = self._agents()
         self.total = int(self.gpus.sum())
         self.pools = Pools(
             ids=tuple(pool.id for pool in every),
@@ -53,11 +56,25 @@ class Layout:
             transfer_mib_per_s=np.array([pool.transfer_mib_per_s for pool in every]),
         )
 
+    def _agents(self) -> tuple[list[str], list[int]]:
+        """Name each node's agent, and number its site: by pool, or by its first node."""
+        agents, sites = list[str](), list[int]()
+        before: Counter[int] = Counter()
+        first: dict[str, int] = {}
+        for node, m in enumerate(self.pool.tolist()):
+            pool, many = self.all_pools[m], len(self.all_pools)
+            alone = pool.kind == Kind.EDGE
+            part = before[m] * pool.agents // pool.nodes
+            agent = f"{pool.id}-{part}" if pool.agents > 1 else pool.id
+            agents.append(self.ids[node] if alone else agent)
+            several = alone or pool.agents > 1
+            sites.append(many + first.setdefault(agents[-1], node) if several else m)
+            before[m] += 1
+        return agents, sites
+
     def site(self, placement: Placement) -> int:
         """Number the site that a gang is at."""
-        node = placement[0][0]
-        pool = int(self.pool[node])
-        return len(self.all_pools) + node if self.all_pools[pool].kind == Kind.EDGE else pool
+        return self._site[placement[0][0]]
 
     def pool_of(self, site: int) -> int:
         """Return the pool that a site is in."""
@@ -66,7 +83,7 @@ class Layout:
 
     def is_edge(self, site: int) -> bool:
         """Say whether a site is an edge server."""
-        return site >= len(self.all_pools)
+        return self.all_pools[self.pool_of(site)].kind == Kind.EDGE
 
     def speed(self, site: int, affinity: Mapping[str, float]) -> float:
         """Return the speed at a site of a job that has its own speed in some pools."""
@@ -78,9 +95,8 @@ class Layout:
         return self.all_pools[int(self.pool[node])]
 
     def agent_of(self, node: int) -> str:
-        """Name a node's agent: each edge server has one of its own, other pools have one each."""
-        pool = self.node_pool(node)
-        return self.ids[node] if pool.kind == Kind.EDGE else pool.id
+        """Name a node's agent: each edge server has one of its own."""
+        return self._agent[node]
 
     def placement(self, allocation: Mapping[str, Sequence[int]]) -> Placement:
         """Count the GPUs that are held on each node."""

@@ -88,6 +88,8 @@ class SimulatedPool:
             none: their owners never need them.
         drain_s: Between being asked for and being lent; the owner no longer serves.
         warm_up_s: Between going back and serving again.
+        agents: Of a TRAINING pool: among so many agents its nodes are divided. A gang runs within
+            one, and its checkpoint travels when it goes to another.
     """
 
     id: str
@@ -100,6 +102,7 @@ class SimulatedPool:
     loads: tuple[Load, ...] = ()
     drain_s: float = 20.0
     warm_up_s: float = 30.0
+    agents: int = 1
 
     def __post_init__(self) -> None:
         """Refuse what is no pool."""
@@ -112,6 +115,8 @@ class SimulatedPool:
             raise ValueError(f"loads: {self.id} has {len(self.loads)}; give {wanted[-1]}")
         if self.nodes < 1 or self.gpus_per_node < 1 or self.speed <= 0:
             raise ValueError(f"{self.id}: nodes, gpus_per_node, speed must be above 0")
+        if not 1 <= self.agents <= (self.nodes if self.kind == Kind.TRAINING else 1):
+            raise ValueError(f"{self.id}: agents must be from 1 to nodes, 1 if not of training")
 
     @property
     def gpus(self) -> int:

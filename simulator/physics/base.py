@@ -93,6 +93,7 @@ class Cluster:
     gpus_per_node: int = 4
     memory_mib: float = float("inf")  #: Of each GPU.
     transfer_mib_per_s: float = float("inf")  #: Of checkpoints, to and from it.
+    agents: int = 1  #: Among so many the nodes are divided; a gang runs within one.
 
     @property
     def gpus(self) -> int:
