@@ -131,6 +131,20 @@ def test_more_room_makes_jobs_faster(more: dict[str, int], most: float, timed: b
     assert met(after) >= met(before) - 1
 
 
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize("agents", [2, 4])
+def test_agents_that_share_a_pool_send_nobody_to_and_fro(agents: int, timed: bool) -> None:
+    """A gang runs within one agent, so large sizes are less often had; that may cost a little."""
+    shared = replace(CLUSTER, agents=agents)
+    alone, divided = [base(seed, timed) for seed in SEEDS], []
+    for seed in SEEDS:
+        small = [one for one in entries(seed, timed) if one.requested <= shared.gpus // agents]
+        divided.append(go(small, shared))
+    restarts = [np.mean([one.run.restarts.mean() for one in of]) for of in (alone, divided)]
+    assert restarts[1] <= restarts[0] + 0.5
+    assert mean_s(divided) <= 1.05 * mean_s(alone)
+
+
 def largest(jobs: Sequence[Entry]) -> str:
     """Return who has most to do."""
     return max(jobs, key=lambda one: one.model.total).id

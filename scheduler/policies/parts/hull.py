@@ -5,6 +5,7 @@ points. The steepest steps of all jobs, as far as the GPUs go, are the best ther
 is but for the last step.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,6 +83,15 @@ def climb_anew(sizes: Ints, value: Floats, start: Ints, before: Steps, same: Boo
     row = np.concatenate((kept.row, others[new.row]))
     slope = np.concatenate((kept.slope, new.slope))
     end, cost = np.concatenate((kept.end, new.end)), np.concatenate((kept.cost, new.cost))
+    return Steps(row, end, cost, slope).of(_steepest(slope, row, np.zeros_like(row)))
+
+
+def merged(parts: Sequence[Steps]) -> Steps:
+    """Return the steps of different jobs as one, the steepest first."""
+    row, end, cost, slope = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("row", "end", "cost", "slope")
+    )
     return Steps(row, end, cost, slope).of(_steepest(slope, row, np.zeros_like(row)))
 
 

@@ -14,6 +14,8 @@ from scheduler.policies.parts.allot import closing
 DOUBLING_S = 2.0
 #: Who is about to end is taken to need this much longer, so that nobody is ever for free.
 SHORTEST_S = 1.0
+#: A running job moves only if it gains more elsewhere by 1 - STAY of what it is worth at home.
+STAY = 0.85
 #: More jobs than this are long for an axis.
 _MANY = 256
 #: So many numbers are worked on at once; and so few that it takes no time to choose.
@@ -30,6 +32,7 @@ class Market:
     sizes: Ints  #: (k,) GPUs of each level, ascending.
     sites: Ints  #: (S,) indices into `Pools`.
     firm: Bools  #: (S,) training's own: nobody takes them back.
+    lots: tuple[Ints, ...]  #: Those at which most jobs are about as fast, together; in order.
     gpus: Ints  #: (S,) for all of the jobs together.
     home: Ints  #: (r,) site where it runs, -1: it waits, or must leave where it is.
     present: Ints  #: (r,) level held there.
@@ -125,6 +128,7 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
         sizes=sizes,
         sites=sites,
         firm=kind == _TRAINING,
+        lots=_lots(kind, seen.pools.speed[sites], rate),
         gpus=gpus,
         home=home,
         present=present,
@@ -140,6 +144,29 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
         ousted=ousted,
         here=here,
     )
+
+
+def _lots(kind: Ints, speed: Floats, rate: Floats) -> tuple[Ints, ...]:
+    """Put sites of one kind together at which most jobs are about as fast as at the fastest.
+
+    Args:
+        kind: (S,)
+        speed: (S,) of the sites' GPUs.
+        rate: (S, r, k)
+    """
+    found: list[list[int]] = []
+    for one in np.argsort(-speed, kind="stable").tolist():
+        for lot in found:
+            if kind[lot[0]] != kind[one]:
+                continue
+            one_s, other_s = rate[one], rate[lot[0]]
+            same = np.minimum(one_s, other_s) >= STAY * np.maximum(one_s, other_s)
+            if 2 * np.count_nonzero(same.all(axis=1)) > len(same):
+                lot.append(one)
+                break
+        else:
+            found.append([one])
+    return tuple(np.array(lot) for lot in sorted(map(sorted, found)))
 
 
 def by_part(columns: Floats) -> list[tuple[slice, slice]]:

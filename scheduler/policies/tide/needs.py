@@ -3,8 +3,8 @@
 import numpy as np
 
 from scheduler.policies.interface import Floats, Ints, Need
-from scheduler.policies.tide.market import Market
-from scheduler.policies.tide.prices import STAY, Cleared
+from scheduler.policies.tide.market import STAY, Market
+from scheduler.policies.tide.prices import Cleared
 
 
 def to_keep(market: Market, found: Cleared, job: int) -> tuple[Need, ...]:

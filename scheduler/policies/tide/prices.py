@@ -1,9 +1,9 @@
-"""One price a GPU at each site: each job goes where it gains most, and buys what is worth it.
+"""One price a GPU: each job goes where it gains most, and buys what is worth it.
 
-The steepest steps of the jobs' hulls take a site's GPUs; its price is what the first step that
-finds no room would have gained per GPU. With prices, each job chooses its site; with sites, prices
-are found: a few rounds of both, each price moving less than the one before, so that jobs do not
-run to and fro between two sites.
+The steepest steps of the jobs' hulls take the GPUs of a lot (sites that are about as fast, `lots`);
+its price is what the first step that finds no room would have gained per GPU. With prices, each job
+chooses its lot; with lots, prices are found: a few rounds of both, each price moving less than the
+one before, so that jobs do not run to and fro between two lots.
 """
 
 from dataclasses import dataclass, field, replace
@@ -14,13 +14,12 @@ import numpy as np
 from scheduler.policies.interface import Bools, Floats, Ints
 from scheduler.policies.parts.hull import Steps, climb, climb_anew, grow, take
 from scheduler.policies.tide.commitments import free_over_time
-from scheduler.policies.tide.market import Market, by_part
+from scheduler.policies.tide.lots import lots_of, relieved
+from scheduler.policies.tide.market import STAY, Market, by_part
 from scheduler.policies.tide.promises import Kept, Promises
 
 #: Rounds of the search for prices, at most.
 ROUNDS = 6
-#: A running job moves only if it gains more elsewhere by 1 - STAY of what it is worth at home.
-STAY = 0.85
 #: Among sites of equal gain training's own, which nobody takes back, then the first: by less than
 #: any gain that is one.
 _TIE = 1e-9
@@ -106,14 +105,23 @@ def _clear(market: Market, value: Floats, promises: Promises) -> Cleared:
     lent = {kept.site: kept for kept in promises.kept if kept.schedule.lending}
     sites = range(len(own))
     start = _floors(market, promises)
-    level = np.add.reduce(start)
     site, price = _choose(market, value, bound, bids)
-    for one in sites:
-        if one in lent:
-            level = _beside(lent[one], value[one], level, site == one, int(left[one]))
-        elif left[one] > 0:
-            some = own[one].of((site[own[one].row] == one).nonzero()[0])
-            level = take(market.sizes, value[one], level, some, int(left[one]))
+
+    def levels(site: Ints) -> Ints:
+        """(r,) what each job gets where it is."""
+        level: Ints = np.add.reduce(start)
+        for one in sites:
+            if one in lent:
+                level = _beside(lent[one], value[one], level, site == one, int(left[one]))
+            elif left[one] > 0:
+                some = own[one].of((site[own[one].row] == one).nonzero()[0])
+                level = take(market.sizes, value[one], level, some, int(left[one]))
+        return level
+
+    level = levels(site)
+    moved = relieved(market, value, bound, site, level)
+    if np.count_nonzero(moved != site):
+        site, level = moved, levels(moved)
     # Prices swing: who got nothing where it bid may be worth more elsewhere than some who did.
     waits = (level == 0) & (bound < 0)
     for _ in range(2 if len(own) > 1 else 0):
@@ -199,43 +207,45 @@ def _choose(market: Market, value: Floats, bound: Ints, bids: Bids) -> tuple[Int
         bound: (r,)
         bids: What all would pay.
     """
-    count, r, room = len(bids.own), len(bound), np.maximum(bids.left, 0).tolist()
+    lots = lots_of(market, value, bound, bids.own, bids.left)
+    count, room = len(lots.own), lots.room
 
-    def missed(site: Ints) -> Floats:
-        """(S,) what the first step that finds no room at its site would gain."""
+    def missed(lot: Ints) -> Floats:
+        """(K,) what the first step that finds no room in its lot would gain."""
         found = np.zeros(count)
-        for one, steps in enumerate(bids.own):
-            mine = (site[steps.row] == one).nonzero()[0]
+        for one, steps in enumerate(lots.own):
+            mine = (lot[steps.row] == one).nonzero()[0]
             first = int(steps.cost[mine].cumsum().searchsorted(room[one], side="right"))
             if first < len(mine):
                 found[one] = steps.slope[mine[first]]
         return found
 
-    site = np.maximum(bound, 0)
+    kept = np.where(bound < 0, -1, lots.of[bound])
+    lot = np.maximum(kept, 0)
     if count == 1:
-        return site, missed(site)
+        return lots.sites(lot, market.sizes), missed(lot)[lots.of]
     # A better price elsewhere must make up for what a move is taken to lose.
-    tie = np.empty((count, r))
-    tie[:] = _TIE * (np.arange(count) + np.where(market.firm, 0, count))[:, None]
+    tie = np.empty((count, len(bound)))
+    tie[:] = _TIE * (np.arange(count) + np.where(market.firm[lots.first], 0, count))[:, None]
     home, runs, _ = market.here
     tie[:, runs] += (1 - STAY) * np.maximum(value[market.here], 0.0)
-    tie[home, runs] = 0.0
+    tie[lots.of[home], runs] = 0.0
     # Levels first: numpy takes the greatest of contiguous arrays ten times as fast.
-    by_level, parts = value[:, :, 1:].transpose(2, 0, 1), by_part(value)
+    by_level, parts = lots.value[:, :, 1:].transpose(2, 0, 1), by_part(lots.value)
     by_level = np.ascontiguousarray(by_level) if len(parts) == 1 else by_level
-    free, sizes, price = bound < 0, market.sizes[1:, None, None], np.zeros(count)
-    net = np.empty((count, r))
+    free, sizes, price = kept < 0, market.sizes[1:, None, None], np.zeros(count)
+    net = np.empty((count, len(bound)))
     for turn in range(1, ROUNDS + 1):
-        before = site
+        before = lot
         for part in parts:
             spent = price[part[0], None] * sizes
             np.maximum.reduce(by_level[:, *part] - spent, out=net[part])
         net -= tie
-        site = np.where(free, net.argmax(axis=0), bound)
-        if turn > 1 and not np.count_nonzero(site != before):
+        lot = np.where(free, net.argmax(axis=0), kept)
+        if turn > 1 and not np.count_nonzero(lot != before):
             break
-        price += (missed(site) - price) / turn
-    return site, price
+        price += (missed(lot) - price) / turn
+    return lots.sites(lot, market.sizes), price[lots.of]
 
 
 def _beside(kept: Kept, value: Floats, level: Ints, mine: Bools, gpus: int) -> Ints:
