@@ -57,7 +57,7 @@ def opened(seen: Snapshot, policy: Tide | None = None) -> Opened:
     promises = keep(seen, market, policy.pledge_s, quotas)
     within = quotas.entitled(seen, market, weight, promises.bound, promises.floor)
     rank = classes(seen, market, within)
-    value = worth(market, weight, policy.horizon_s, rank)
+    value = worth(market, weight, policy.horizon_s, rank, within)
     held = value.copy()
     hold(promises, held)
     limited = clear_within(market, held, promises, quotas, within, rank)

@@ -214,6 +214,17 @@ def test_within_a_guarantee_the_class_decides_then_the_worth() -> None:
     assert set(after(seen, a="4..")) == {"a_2", "b_x"}
 
 
+def test_who_is_within_a_guarantee_has_its_base_size_before_another_of_them_grows() -> None:
+    """There is room for 16: base sizes of 4 and 8, or twice the first and nothing for the other."""
+    jobs = {
+        "a_short": Job("", 2_000.0, sizes=(4, 8), power=0.99),
+        "b_long": Job("", 400_000.0, sizes=(8,)),
+        "b_one": Job("", 300.0, sizes=(1,)),
+    }
+    got = after(see([Pool("train", nodes=2)], **jobs), a="4..", b="9..9")
+    assert got == {"a_short": 4, "b_long": 8, "b_one": 1}
+
+
 def test_nothing_is_promised_to_others_on_guaranteed_gpus() -> None:
     due = Job("", 3000.0, rates=(1.0, 2.0, 4.0, 8.0), deadline_s=NOW_S + 1000.0)
     seen = see([TRAIN], b_x=due, a_x=replace(due, sizes=(8,), rates=(8.0,), deadline_s=INF))

@@ -160,7 +160,7 @@ class Tide:
             weight = weights(seen, market, self.patience_s)
             within = quotas.entitled(seen, market, weight, promises.bound, promises.floor)
             rank = classes(seen, market, within)
-            value = worth(market, weight, self.horizon_s, rank)
+            value = worth(market, weight, self.horizon_s, rank, within)
             hold(promises, value)
             limited = clear_within(market, value, promises, quotas, within, rank)
             for _ in range(_AGAIN):

@@ -9,8 +9,9 @@ weight    short jobs first, but no job for ever last: (2 rank - 1)^0.3 * T^-0.35
 speed-up  over one GPU at the base size's speed.
 lost      what the pause of a change takes of the time within which it must pay.
 right     who has a higher priority than others runs at its base size before they run at all; who is
-          within its tenant's guarantee, before all that are not. It is no more than that takes: of
-          jobs of one class, a short one may grow before a long one starts.
+          within its tenant's guarantee, before all that are not, and before any grows. It is no
+          more than that takes: of jobs of one class of priority, a short one may grow before a
+          long one starts.
 """
 
 import numpy as np
@@ -59,7 +60,7 @@ def weights(seen: Snapshot, market: Market, patience_s: float) -> Floats:
     return weight
 
 
-def worth(market: Market, weight: Floats, horizon_s: float, rank: Ints) -> Floats:
+def worth(market: Market, weight: Floats, horizon_s: float, rank: Ints, entitled: Bools) -> Floats:
     """(S, r, k) V; -inf where a job may not run, 0 for no GPU.
 
     Args:
@@ -67,6 +68,7 @@ def worth(market: Market, weight: Floats, horizon_s: float, rank: Ints) -> Float
         weight: (r,)
         horizon_s: A change of who runs must pay for its pause within this.
         rank: (r,) of `classes`.
+        entitled: (r,) of `Quotas`.
     """
     per_rate = weight * market.work_s / market.work
     # Who waits has to start some day, so little of its start is a loss of this one. But if none
@@ -91,8 +93,8 @@ def worth(market: Market, weight: Floats, horizon_s: float, rank: Ints) -> Float
     if np.count_nonzero(rank):
         dearest = np.full(int(rank.max()) + 1, 1e-9)  # of each class
         np.maximum.at(dearest, rank, (value[:, :, 1:] / market.sizes[1:]).max(axis=(0, 2)))
-        right = RIGHT * (dearest.cumsum() - dearest)
-        value += (right[rank] * market.sizes[market.base])[:, None]
+        right = (dearest.cumsum() - dearest)[rank] + np.where(entitled, dearest[rank], 0.0)
+        value += (RIGHT * right * market.sizes[market.base])[:, None]
     value[:, :, 0] = 0.0
     return value
 
