@@ -134,7 +134,8 @@ class App:
         clipped = np.clip(batch, self.measured[0], self.measured[-1])
         upper = np.clip(np.searchsorted(self.measured, clipped), 1, len(self.measured) - 1)
         low, high = self.measured[upper - 1], self.measured[upper]
-        share = ((clipped - low) / (high - low))[:, None]
+        # Where one batch alone was measured, both are that one.
+        share = ((clipped - low) / np.maximum(high - low, 1))[:, None]
         sqr = self._sqr[upper - 1] * (1 - share) + self._sqr[upper] * share
         var = self._var[upper - 1] * (1 - share) + self._var[upper] * share
         return sqr, var

@@ -191,3 +191,26 @@ def test_a_profile_without_curves_is_refused(tmp_path: Path) -> None:
     (folder / "placements.csv").write_text("placement,local_bsz,step_time,sync_time\n1,4,0.4,0.1\n")
     with pytest.raises(WorkloadError, match="no validation"):
         App(folder)
+
+
+def small_profile(root: Path, placements: str, *batches: int) -> Path:
+    """Write a profile of `bert` with these rows of placements, and curves of these batches."""
+    folder = root / "bert"
+    folder.mkdir(parents=True)
+    head = "placement,local_bsz,step_time,sync_time\n"
+    (folder / "placements.csv").write_text(head + placements)
+    for batch in batches:
+        rows = [f"{100 * epoch},{1200 * epoch / batch},1,24\n" for epoch in (1, 2)]
+        curve = "progress,iteration,grad_sqr,grad_var\n" + "".join(rows)
+        (folder / f"validation-{batch}.csv").write_text(curve)
+    return root
+
+
+ONE_NODE = "1,4,0.4,0\n1,12,1.2,0\n2,4,0.5,0.1\n2,12,1.3,0.1\n"
+
+
+def test_a_profile_of_one_batch_alone_is_run(tmp_path: Path) -> None:
+    app = App(small_profile(tmp_path, ONE_NODE, 12) / "bert")
+    assert app.gain(12).tolist() == [1.0, 1.0]
+    job = FixedJob(app, 12, Cluster(1, 2))
+    assert alone_s(job, (1,)) == pytest.approx(200 * 1.2)
