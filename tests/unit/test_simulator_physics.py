@@ -214,3 +214,11 @@ def test_a_profile_of_one_batch_alone_is_run(tmp_path: Path) -> None:
     assert app.gain(12).tolist() == [1.0, 1.0]
     job = FixedJob(app, 12, Cluster(1, 2))
     assert alone_s(job, (1,)) == pytest.approx(200 * 1.2)
+
+
+def test_a_profile_of_one_node_says_nothing_of_two(tmp_path: Path) -> None:
+    app = App(small_profile(tmp_path, ONE_NODE, 12, 48) / "bert")
+    assert np.isnan(app.step_times((1, 1), np.array([4.0]))).all()
+    job = Oracle(app, Cluster(2, 2))
+    assert job.segment(0.0, (1, 1)).speed == 0.0
+    assert (job.observed(0.0, (1, 2, 4)).rates > 0.0).tolist() == [True, True, False]
