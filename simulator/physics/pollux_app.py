@@ -207,11 +207,11 @@ class App:
     def _tune(self, gpus: tuple[int, ...]) -> Tuned | None:
         micro, passes = self.candidates(sum(gpus))
         times = self.step_times(gpus, micro)
-        known = ~np.isnan(times[:, 0])
+        takes_s = times[:, 0] + (times[:, 0] - times[:, 1]) * (passes - 1)
+        known = takes_s > 0.0  # not NaN, nor what `goodput` takes for no measurement
         if not known.any():
             return None
-        micro, passes, times = micro[known], passes[known], times[known]
-        takes_s = times[:, 0] + (times[:, 0] - times[:, 1]) * (passes - 1)
+        micro, passes, takes_s = micro[known], passes[known], takes_s[known]
         goodput = self.gains(sum(gpus) * micro * passes) / takes_s[:, None]  # (m, E)
         best = goodput.argmax(axis=0)
         batches = tuple(Batch(int(micro[i]), int(passes[i])) for i in best)

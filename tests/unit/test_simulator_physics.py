@@ -222,3 +222,12 @@ def test_a_profile_of_one_node_says_nothing_of_two(tmp_path: Path) -> None:
     job = Oracle(app, Cluster(2, 2))
     assert job.segment(0.0, (1, 1)).speed == 0.0
     assert (job.observed(0.0, (1, 2, 4)).rates > 0.0).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("row", ["2,4,0,0\n2,12,0,0\n", "2,4,0.1,0.5\n2,12,0.1,0.5\n"])
+def test_steps_that_take_no_time_are_no_measurement(tmp_path: Path, row: str) -> None:
+    alone = "1,4,0.4,0\n1,12,1.2,0\n"
+    app = App(small_profile(tmp_path, alone + row, 48, 96) / "bert")
+    rates = Oracle(app, Cluster(1, 2)).observed(0.0, (1, 2)).rates
+    assert np.isfinite(rates).all()
+    assert rates[0] > 0.0 == rates[1]
