@@ -231,3 +231,10 @@ def test_steps_that_take_no_time_are_no_measurement(tmp_path: Path, row: str) ->
     rates = Oracle(app, Cluster(1, 2)).observed(0.0, (1, 2)).rates
     assert np.isfinite(rates).all()
     assert rates[0] > 0.0 == rates[1]
+
+
+def test_a_trace_without_a_training_job_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("name,time,application,num_replicas,batch_size,duration\na,0,infer-x,1,1,50\n")
+    with pytest.raises(WorkloadError, match="no training job"):
+        PolluxPhysics(tmp_path).entries(path, Cluster(), adaptive=False)
