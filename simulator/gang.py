@@ -141,6 +141,11 @@ def submission(entry: Entry, sizes: tuple[int, ...]) -> JobSubmitted:
     )
 
 
+def can(rate: float) -> float:
+    """Give a rate as it is, of one that a simulated tenant declares: of some sizes it is none."""
+    return rate if rate > _LEAST_RATE else 0.0
+
+
 def _declared(
     entry: Entry, sizes: tuple[int, ...], rates: Sequence[float]
 ) -> list[tuple[int, float]]:

@@ -47,6 +47,25 @@ def test_a_control_does_what_a_simulated_log_did(night: Path, entry: int) -> Non
     assert control.violations == 0
 
 
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_branch_that_begins_as_a_job_comes_knows_the_sizes_that_it_can_have(
+    night: Path, goes_on: bool
+) -> None:
+    with open_log(night) as opened:
+        records = list(opened.records(JOURNAL.name))
+    late = read_origin(records, None, 0.0)
+    job = max(late.record.jobs.values(), key=lambda one: one.submit_s)
+    assert job.curve is not None
+    assert any(rate == 0.0 for _, rate in job.curve["points"])
+    named = f'"job":"{job.id}"'.encode()
+    entry = next(number for number, one in enumerate(records) if named in (one.value or b""))
+    begin = read_origin(records if goes_on else records[: entry + 1], entry, 0.1)
+    assert begin.at_s == job.submit_s
+    known = branch(begin).state.jobs[job.id].curve
+    assert known is not None
+    assert known["points"] == job.curve["points"]
+
+
 @pytest.mark.parametrize(
     ("boots", "lists", "loses"), [(1, False, True), (1, True, False), (0, False, False)]
 )
