@@ -9,6 +9,7 @@ import pytest
 from bus.reading import open_log
 from scheduler.core import facts
 from scheduler.core.restore import state_from_dict
+from scheduler.core.state import state_to_json
 from scheduler.core.stimuli import Cause, Stimulus
 from scheduler.core.transitions import JobState, NodeState
 from schemas.events import GangHeld, NodeDied
@@ -108,6 +109,18 @@ def test_a_drain_that_is_asked_for_empties_the_node(night: Path) -> None:
     assert any(branch(begin).state.nodes[name].holder)
     assert not any(drained.state.nodes[name].holder)
     assert drained.violations == 0
+
+
+def test_nodes_that_are_added_have_names_that_no_other_has(night: Path) -> None:
+    with open_log(night) as opened:
+        begin = read_origin(opened.records(JOURNAL.name), 2600, 0.01)
+    added = branch(begin, Change(add=(("train", 2), ("train", 1))))
+    before = state_from_dict(orjson.loads(begin.state)).nodes.keys()
+    assert added.state.nodes.keys() - before == {f"train-added-{n}" for n in (1, 2, 3)}
+    # A log may be that of a branch which was kept.
+    begin.state = state_to_json(added.state)
+    more = branch(begin, Change(add=(("train", 1),)))
+    assert more.state.nodes.keys() - added.state.nodes.keys() == {"train-added-4"}
 
 
 def test_jobs_like_one_of_the_log_come_at_the_entry_and_are_as_it_is(night: Path) -> None:
