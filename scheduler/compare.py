@@ -1,13 +1,16 @@
 """What another policy would have decided at each recorded moment.
 
 Both policies see the same snapshots, those of the recorded run; the run goes on as recorded. So
-this compares single decisions. It is no simulation of what would have come of them.
+this compares single decisions. It is no simulation of what would have come of them. What the
+recorded policy noted on jobs, nobody else is shown, as in a running cell.
 """
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from scheduler.policies.interface import Phase, Plan, Policy, Snapshot
 
@@ -123,8 +126,16 @@ class _Watched:
 
     def plan(self, snapshot: Snapshot) -> Plan:
         plan = self.policy.plan(snapshot)
-        self.comparison.add(snapshot, plan, self.comparison.other.plan(snapshot))
+        self.comparison.add(snapshot, plan, self.comparison.other.plan(self._shown(snapshot)))
         return plan
+
+    def _shown(self, snapshot: Snapshot) -> Snapshot:
+        """Give what the other policy may see: notes are for who wrote them."""
+        if self.comparison.other.name == self.policy.name:
+            return snapshot
+        notes = np.full_like(snapshot.jobs.notes, np.nan)
+        notes.flags.writeable = False
+        return replace(snapshot, jobs=replace(snapshot.jobs, notes=notes))
 
 
 def _place(plan: Plan, job: str, now: Place) -> Place:
