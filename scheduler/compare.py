@@ -32,6 +32,8 @@ class Comparison:
     jobs: dict[str, Counter[str]] = field(default_factory=dict)
     totals: Counter[str] = field(default_factory=Counter)
     other: Policy = field(init=False)
+    #: Why the other policy could not decide, if it could not; it is not asked again.
+    error: Exception | None = None
 
     def __post_init__(self) -> None:
         """Make the other policy.
@@ -126,7 +128,12 @@ class _Watched:
 
     def plan(self, snapshot: Snapshot) -> Plan:
         plan = self.policy.plan(snapshot)
-        self.comparison.add(snapshot, plan, self.comparison.other.plan(self._shown(snapshot)))
+        comparison = self.comparison
+        if comparison.error is None:
+            try:
+                comparison.add(snapshot, plan, comparison.other.plan(self._shown(snapshot)))
+            except Exception as error:  # noqa: BLE001 - it is not the recorded policy's
+                comparison.error = error
         return plan
 
     def _shown(self, snapshot: Snapshot) -> Snapshot:
