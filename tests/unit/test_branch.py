@@ -12,7 +12,7 @@ from scheduler.core.restore import state_from_dict
 from scheduler.core.state import state_to_json
 from scheduler.core.stimuli import Cause, Stimulus
 from scheduler.core.transitions import JobState, NodeState
-from schemas.events import GangHeld, NodeDied
+from schemas.events import GangHeld, InferenceLoad, NodeDied
 from schemas.topics import JOURNAL
 from simulator.branch.change import Change
 from simulator.branch.deeds import differences, first_difference
@@ -109,6 +109,24 @@ def test_a_drain_that_is_asked_for_empties_the_node(night: Path) -> None:
     assert any(branch(begin).state.nodes[name].holder)
     assert not any(drained.state.nodes[name].holder)
     assert drained.violations == 0
+
+
+@pytest.mark.parametrize(("demand", "seed"), [(1.5, 0), (1.0, 3)])
+def test_what_owners_need_more_is_not_more_in_each_slot_after_the_log(
+    demand: float, seed: int
+) -> None:
+    with open_log(GOLDEN / "tide.jsonl.zst") as opened:  # of the day before nothing is known
+        begin = read_origin(opened.records(JOURNAL.name), None, 2.0)
+    last = state_from_dict(orjson.loads(begin.state)).lenders["serve"].gpus_needed
+    needs: list[int] = []
+
+    def watch(_state: object, stimulus: Stimulus, _decision: object) -> None:
+        if isinstance(stimulus.data, InferenceLoad):
+            needs.append(stimulus.data.gpus_needed)
+
+    branch(begin, Change(demand=demand), seed, watch=watch)
+    assert len(needs) > 20
+    assert 0.0 < max(needs) <= last * demand + 1.0
 
 
 def test_nodes_that_are_added_have_names_that_no_other_has(night: Path) -> None:
