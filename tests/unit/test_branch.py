@@ -1,6 +1,7 @@
 """A branch: its control does what the log did; saved, it replays; the rest is refused."""
 
 import pickle
+import sys
 from pathlib import Path
 
 import orjson
@@ -287,3 +288,13 @@ def test_what_cannot_be_is_refused(
     code, shown, why = ran(capsys, "branch", night, "--hours", 1, *options)
     assert (code, shown) == (2, "")
     assert said in why
+
+
+def test_a_policy_that_cannot_decide_is_named_and_not_taken_for_one_that_does_nothing(
+    night: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    given = ("branch", night, "--entry", 2600, "--policy", "gavel", "--hours", 1)
+    code, shown, why = ran(capsys, *given)
+    assert (code, shown) == (2, "")
+    assert "--policy: gavel cannot decide: ModuleNotFoundError" in why
