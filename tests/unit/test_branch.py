@@ -280,6 +280,7 @@ def test_an_old_log_is_branched(name: str) -> None:
         (("--entry", 26, "--demand", "-1"), "--demand"),
         (("--entry", 26, "--job", "nobody=1"), "--job"),
         (("--entry", 26, "--job", "nobody"), "--job"),
+        (("--entry", 26, "--save", "/nowhere/o.db"), "--save: /nowhere/o.db cannot be written"),
     ],
 )
 def test_what_cannot_be_is_refused(
