@@ -117,6 +117,8 @@ def branch(
     )
     if save is not None and save.exists():
         fail(f"--save: {save} exists; name a new file.")
+    if save is not None and not save.absolute().parent.is_dir():
+        fail(f"--save: {save} cannot be written; name a file in a folder that exists.")
     with opened_log(resolved(log)) as opened:
         opened.verify()
         try:

@@ -94,6 +94,7 @@ def replay(
             answers = []
             for one in [cell] if alone or cell is not None else _cells(opened):
                 result, speed = _timed(opened, one, until_s, length_s, comparison, watched, jobs)
+                _check(comparison)
                 if not result.decisions:
                     continue  # a cell that began later
                 if story is not None and not story.lines:
@@ -137,6 +138,19 @@ def _comparison(policy: str | None, diff: bool) -> Comparison | None:
         return Comparison(make_policy, policy)
     except ValueError as error:
         fail(f"--policy: {error}")
+
+
+def _check(comparison: Comparison | None) -> None:
+    """End if the policy that the log is compared with could not decide."""
+    if comparison is None or comparison.error is None:
+        return
+    error = comparison.error
+    if isinstance(error, ModuleNotFoundError):  # some import when first asked
+        fail(f"--policy: {comparison.line} needs {error.name}; install `tidegate[sim]`.")
+    fail(
+        f"--policy: {comparison.line} cannot decide: {type(error).__name__}: {error}; "
+        "choose another, or other options."
+    )
 
 
 # --- the work ----------------------------------------------------------------------------------

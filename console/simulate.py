@@ -254,6 +254,8 @@ def _check_seconds(round_s: float, merge_s: float, hours: float | None) -> None:
     for option, given in (("--round-s", round_s), ("--merge-s", merge_s)):
         if not math.isfinite(given):
             fail(f"{option}: {given} is no length of time; give seconds.")
+    if merge_s > 1e9:
+        fail(f"--merge-s: {merge_s:g} must be at most 1e9.")
     if hours is not None and not hours > 0.0:
         fail(f"--hours: {hours:g} must be above 0.")
 

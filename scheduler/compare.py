@@ -1,13 +1,16 @@
 """What another policy would have decided at each recorded moment.
 
 Both policies see the same snapshots, those of the recorded run; the run goes on as recorded. So
-this compares single decisions. It is no simulation of what would have come of them.
+this compares single decisions. It is no simulation of what would have come of them. What the
+recorded policy noted on jobs, nobody else is shown, as in a running cell.
 """
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from scheduler.policies.interface import Phase, Plan, Policy, Snapshot
 
@@ -29,6 +32,8 @@ class Comparison:
     jobs: dict[str, Counter[str]] = field(default_factory=dict)
     totals: Counter[str] = field(default_factory=Counter)
     other: Policy = field(init=False)
+    #: Why the other policy could not decide, if it could not; it is not asked again.
+    error: Exception | None = None
 
     def __post_init__(self) -> None:
         """Make the other policy.
@@ -123,8 +128,21 @@ class _Watched:
 
     def plan(self, snapshot: Snapshot) -> Plan:
         plan = self.policy.plan(snapshot)
-        self.comparison.add(snapshot, plan, self.comparison.other.plan(snapshot))
+        comparison = self.comparison
+        if comparison.error is None:
+            try:
+                comparison.add(snapshot, plan, comparison.other.plan(self._shown(snapshot)))
+            except Exception as error:  # noqa: BLE001 - it is not the recorded policy's
+                comparison.error = error
         return plan
+
+    def _shown(self, snapshot: Snapshot) -> Snapshot:
+        """Give what the other policy may see: notes are for who wrote them."""
+        if self.comparison.other.name == self.policy.name:
+            return snapshot
+        notes = np.full_like(snapshot.jobs.notes, np.nan)
+        notes.flags.writeable = False
+        return replace(snapshot, jobs=replace(snapshot.jobs, notes=notes))
 
 
 def _place(plan: Plan, job: str, now: Place) -> Place:

@@ -14,6 +14,8 @@ STEPS = 65_536
 _STEPS_MOST = 2**52
 _NEVER = -math.inf
 _LEAST_RATE, _MOST_RATE = 1e-9, 1e9
+#: Rates that a submission may have.
+_RATES_MOST = 64
 
 Allocation = dict[str, list[int]]
 
@@ -127,7 +129,7 @@ def submission(entry: Entry, sizes: tuple[int, ...]) -> JobSubmitted:
         samples_per_step=1.0 / steps,
         rates=[
             RatePoint(gpus=size, samples_per_s=min(max(rate, _LEAST_RATE), _MOST_RATE))
-            for size, rate in zip(sizes, observed.rates.tolist(), strict=True)
+            for size, rate in _declared(entry, sizes, observed.rates.tolist())
         ],
         deadline_s=None if math.isinf(entry.deadline_s) else START_S + entry.deadline_s,
         memory_mib=int(entry.memory_mib),
@@ -137,3 +139,21 @@ def submission(entry: Entry, sizes: tuple[int, ...]) -> JobSubmitted:
         priority=entry.priority,
         edge_allowed=entry.edge_allowed,
     )
+
+
+def can(rate: float) -> float:
+    """Give a rate as it is, of one that a simulated tenant declares: of some sizes it is none."""
+    return rate if rate > _LEAST_RATE else 0.0
+
+
+def _declared(
+    entry: Entry, sizes: tuple[int, ...], rates: Sequence[float]
+) -> list[tuple[int, float]]:
+    """Choose the sizes that a submission names, where it has no room for all.
+
+    Those are the size asked for, then those that the job can run at. All are told before anybody
+    decides, as what is known of its speed (`simulator.gangs`).
+    """
+    every = list(zip(sizes, rates, strict=True))
+    every.sort(key=lambda one: (one[0] != entry.requested, one[1] <= 0.0, one[0]))
+    return sorted(every[:_RATES_MOST])

@@ -18,6 +18,8 @@ from simulator.pollux_profiles import has_pollux_layout, read_pollux_tables
 _SIZE = re.compile(r"[1-9][0-9]{0,4}", re.ASCII)
 _NOT_RUNNABLE = frozenset({"", "nan"})
 _BATCH = "global_batch_size"
+#: Samples per second that a job may declare.
+_SAMPLES_MOST = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,8 @@ def _read_elasticflow(path: Path) -> list[RateTable]:
         for name in sorted(sizes, key=int):
             if row.text(name).lower() in _NOT_RUNNABLE:
                 continue
-            rate = row.number(name, 0.0, 1e6)
+            # A table's are iterations; in samples there is a limit, too.
+            rate = row.number(name, 0.0, min(1e6, _SAMPLES_MOST / max(batch, 1)))
             points.append((int(name), rate * batch))
         bad.extend(row.problems)
         if not row.problems:

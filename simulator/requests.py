@@ -13,11 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from scheduler.policies.interface import Floats
-from simulator.csv_rows import rows_of
+from simulator.csv_rows import WorkloadError, rows_of
 from simulator.pools import Load
 
 _COLUMNS = ("timestamp", "contexttokens", "generatedtokens")
 _TOKENS_MOST = 10_000_000
+#: From the first request to the last; a slip in one date would ask for memory without end.
+_DAYS_MOST = 366
 #: Seven digits of a second are published, one more than a `datetime` has.
 _MOMENT = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]+)?(?:Z|[+]00:00)?"
@@ -68,8 +70,16 @@ def _requests(path: Path, serving: Serving) -> tuple[Floats, Floats]:
             row.bad("timestamp", "is no time like 2023-11-16 18:17:03.9799600")
         read_s = row.integer("contexttokens", 0, _TOKENS_MOST) / serving.context_tokens_per_s
         generated = row.integer("generatedtokens", 0, _TOKENS_MOST)
-        found.append((begins_s or 0.0, read_s + generated / serving.generated_tokens_per_s))
-    ordered = np.array(sorted(found))
+        busy_s = read_s + generated / serving.generated_tokens_per_s
+        found.append((begins_s or 0.0, busy_s, row.line))
+    found.sort()
+    (first_s, _, first), (last_s, _, last) = found[0], found[-1]
+    if last_s - first_s > _DAYS_MOST * 86_400.0:
+        raise WorkloadError(
+            f"{path}: its requests span more than {_DAYS_MOST} days; the first is on line {first}, "
+            f"the last on line {last}."
+        )
+    ordered = np.array(found)
     return ordered[:, 0], ordered[:, 1]
 
 

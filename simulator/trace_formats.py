@@ -246,7 +246,7 @@ def read_jobs(path: Path, kind: str | None = None) -> list[TraceJob]:
     """Read the training jobs of a file that has no bad row.
 
     Raises:
-        WorkloadError: the file is unusable, or of another kind than is asked for.
+        WorkloadError: the file is unusable, has no job, or is of another kind than is asked for.
     """
     table = read_table(path)
     found = recognise(path, table.header)
@@ -259,4 +259,6 @@ def read_jobs(path: Path, kind: str | None = None) -> list[TraceJob]:
     jobs, _, bad = parse_table(table, found)
     if bad:
         raise WorkloadError(f"{path}: bad rows. Correct them.", bad)
+    if not jobs:
+        raise WorkloadError(f"{path}: has no training job that can be used.")
     return jobs

@@ -12,6 +12,7 @@ do (Gu et al., NSDI '19, section 3.2), and kin are of one level, so that the one
 first to end and to show how long they are.
 """
 
+from collections.abc import Callable
 from statistics import median
 
 from scheduler.core.stimuli import Length
@@ -63,6 +64,11 @@ class Lengths:
         if came and came >= max(self._running.values(), default=0.0):
             # Whoever waited behind it hears so, and of who is in front now.
             self._furthest, self._is_news = max(self._running.values(), default=0.0), True
+
+    def only(self, is_here: Callable[[str], bool]) -> None:
+        """Let go of jobs that are not there any more, whose end nobody reported."""
+        for job in [job for job in self._running if not is_here(job)]:
+            self.gone(job)
 
     def news(self) -> bool:
         """Whether all jobs are to be looked at anew, not only those that went on; asked once."""

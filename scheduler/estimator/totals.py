@@ -116,11 +116,16 @@ class Totals:
 
     def _tell(self, state: ClusterState) -> None:
         """Let kin be looked at that what is known changed for: all, or one would seem shorter."""
+
+        def is_here(name: str) -> bool:
+            job = state.jobs.get(name)
+            return job is not None and job.state not in TERMINAL
+
         told, self._told = self._told, {}
         for kin in told.values():
+            kin.lengths.only(is_here)  # a job may fail with its node, whose workers say nothing
             if kin.lengths.news():
-                here = (state.jobs.get(name) for name in kin.jobs)
-                kin.jobs = {job.id: None for job in here if job and job.state not in TERMINAL}
+                kin.jobs = {name: None for name in kin.jobs if is_here(name)}
                 self._due.add(*kin.jobs)
 
     def _look(self, job: Job, kin: Kin, now_s: float) -> None:

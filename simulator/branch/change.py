@@ -1,5 +1,6 @@
 """What a branch does otherwise than the control."""
 
+import itertools
 from dataclasses import dataclass, field
 
 from scheduler.core.settings import Settings, settings_from
@@ -70,11 +71,13 @@ class Change:
 
     def born(self, places: Places) -> list[NodeBorn]:
         """Give the births of the nodes that are added, each like the first of its pool."""
-        found = []
+        found: list[NodeBorn] = []
+        taken = set(places.at)  # a log that is a branch itself may have added some
         for pool, count in self.add:
             first = places.in_pool(pool)[0]
-            for number in range(1, count + 1):
-                name = f"{pool}-added-{number}"
+            names = (f"{pool}-added-{number}" for number in itertools.count(1))
+            for name in itertools.islice((one for one in names if one not in taken), count):
+                taken.add(name)
                 agent = name if first.pool_kind == "edge" else first.agent
                 found.append(
                     first.model_copy(

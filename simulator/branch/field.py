@@ -57,6 +57,8 @@ class BranchField:
         self._heap: list[tuple[float, int, _Act]] = []
         self._pushed = 0
         self._serves: dict[str, bool] = {}
+        #: By lender, what it needed last by the log, whatever the branch makes of that.
+        self._needed = {name: lender.gpus_needed for name, lender in state.lenders.items()}
         self._silent: dict[str, tuple[deque[Command], deque[tuple[Input, Cause]]]] = {}
         self._boots = {f"/agents/{node.agent}": node.bootid for node in state.nodes.values()}
         for lender in state.lenders.values():
@@ -250,6 +252,8 @@ class BranchField:
         for fact in decision.facts:
             if isinstance(fact, facts.LenderRenamed):
                 self.short.renamed(fact.lender, fact.to, self._driver.now_s)
+                if fact.lender in self._needed:
+                    self._needed.setdefault(fact.to, self._needed.pop(fact.lender))
             if isinstance(fact, facts.NodeLost) and fact.node in self.places.at:
                 if self.places[fact.node].agent in self._silent:
                     self._gangs.kill(fact.node, self._driver.now_s)
@@ -304,6 +308,8 @@ class BranchField:
         source = source or f"/agents/{first.agent}"
         if not edge:  # known as before, if it has not spoken since another came or went
             lender = lender_id(self._state, first.pool, agent_of(source))
+        if said is not None:
+            self._needed[lender] = need
         gpus, has = math.ceil(need * self._change.demand - 1e-9), self._has(lender)
         self.short.needs(lender, float(gpus), has, now_s)
         short_s = 0.0 if known is None else known.shortfall_gpu_s
@@ -331,8 +337,7 @@ class BranchField:
 
     def _slot(self, slot: int, now_s: float) -> None:
         for lender in [*self._state.lenders]:
-            known = self._state.lenders[lender]
-            need = yesterday(self._origin.needs, lender, slot, known.gpus_needed)
+            need = yesterday(self._origin.needs, lender, slot, self._needed.get(lender, 0.0))
             self._needs(lender, need * self._draws.need(lender, now_s), now_s)
         length_s = slot_s(self._state)
         if (slot + 1) * length_s <= self._origin.until_s:

@@ -19,7 +19,7 @@ from simulator.branch.draws import Draws
 from simulator.branch.origin import AgentBehaviour, Lives
 from simulator.branch.places import Places
 from simulator.driver import START_S
-from simulator.gang import Allocation, Gang, Witness
+from simulator.gang import Allocation, Gang, Witness, can
 from simulator.gangs import Gangs
 from simulator.options import Options
 from simulator.physics.base import Entry, Observed, Placement, Segment
@@ -125,10 +125,13 @@ class RecordedGangs(Gangs):
         self._state, self._behaviour, self._places = state, behaviour, places
         self._jobs = [job for job in state.jobs.values() if job.end_s is None]
         self._submissions = [(data, cause) for _, _, data, cause in arrivals]
-        known = [
-            _model_of(job, known_later.get((job.id, job.submit_s)), behaviour, draws)
-            for job in self._jobs
-        ]
+        known = []
+        for job in self._jobs:
+            later = known_later.get((job.id, job.submit_s))
+            if behaviour.tells_curves and job.curve is None and later is not None:
+                # It came in this moment, and its agents were still to tell how fast it is.
+                job = replace(job, curve=later.curve)
+            known.append(_model_of(job, later, behaviour, draws))
         for at_s, said, _, _ in arrivals:
             job = _job_of(said)
             later = known_later.get((said.job, at_s))
@@ -254,7 +257,7 @@ class RecordedGangs(Gangs):
         model = gang.entry.model
         assert isinstance(model, RecordedModel)
         if model.curve is None:
-            speeds = [[size, rate] for size, rate in model.job.rates]
+            speeds = [[size, can(rate)] for size, rate in model.job.rates]
             per_step = model.job.samples_per_step
         else:
             speeds, per_step = model.curve["points"], model.curve["per_step"]

@@ -6,7 +6,13 @@ from dataclasses import asdict, dataclass, field
 import orjson
 
 from explain.tide import Tide
-from scheduler.core.facts import GpusReleased, JobCompleted, RequestRefused
+from scheduler.core.facts import (
+    CycleRan,
+    GpusReleased,
+    JobCompleted,
+    PolicyFailed,
+    RequestRefused,
+)
 from scheduler.core.restore import state_from_dict
 from scheduler.core.settings import settings_from
 from scheduler.core.state import ClusterState, Totals
@@ -124,7 +130,7 @@ def branch(
         watch: Shown the state after each decision.
 
     Raises:
-        BranchError: the change cannot be, or a request of it is refused.
+        BranchError: the change cannot be, a request of it is refused, or its policy cannot decide.
     """
     change = change or Change()
     state = state_from_dict(orjson.loads(origin.state))
@@ -142,7 +148,7 @@ def branch(
         policies=make_policy,
         state=state,
     )
-    seen, tides = _Seen(state), Tides(origin.at_s, origin.until_s)
+    seen, tides = _Seen(state, change.policy), Tides(origin.at_s, origin.until_s)
     driver.watches.append(seen.saw)
     driver.watches.append(lambda _stimulus, _decision: tides.look(state))
     if watch is not None:
@@ -174,8 +180,8 @@ def branch(
 class _Seen:
     """Takes note of what is done."""
 
-    def __init__(self, state: ClusterState) -> None:
-        self._state = state
+    def __init__(self, state: ClusterState, policy: str | None) -> None:
+        self._state, self._untried = state, policy
         self.deeds: list[Deed] = []
         self.refused: list[RequestRefused] = []
         self.ended: dict[str, tuple[float, float | None]] = {}
@@ -184,6 +190,11 @@ class _Seen:
     def saw(self, stimulus: Stimulus, decision: Decision) -> None:
         state, at_s = self._state, stimulus.at_s
         for fact in decision.facts:
+            if self._untried is not None and isinstance(fact, PolicyFailed):
+                why = f"{self._untried} cannot decide: {fact.error}; choose another"
+                raise BranchError("policy", why)
+            if isinstance(fact, CycleRan) and any(job.end_s is None for job in state.jobs.values()):
+                self._untried = None  # it can; a failure from now on is part of the branch
             if isinstance(fact, JobCompleted):
                 self.ended[fact.job] = at_s, state.jobs[fact.job].deadline_s
             elif isinstance(fact, GpusReleased) and not any(state.nodes[fact.node].holder):

@@ -5,7 +5,7 @@ most of a second on matrices of all tetrahedra before its first answer, which nu
 """
 
 import numpy as np
-from scipy.spatial import Delaunay
+from scipy.spatial import Delaunay, QhullError
 
 from scheduler.policies.interface import Floats
 
@@ -24,7 +24,10 @@ class Mesh:
             points: (p, 3)
             values: (p, v)
         """
-        corners = np.asarray(Delaunay(points).simplices, dtype=np.int64)  # (s, 4)
+        try:
+            corners = np.asarray(Delaunay(points).simplices, dtype=np.int64)  # (s, 4)
+        except QhullError:  # too few, or all in one plane: nothing lies between them
+            corners = np.zeros((0, 4), dtype=np.int64)
         sides = points[corners[:, :3]] - points[corners[:, 3:]]  # (s, 3, 3)
         solid = np.abs(np.linalg.det(sides)) > _FLAT
         self._corners = corners[solid]

@@ -134,7 +134,8 @@ class App:
         clipped = np.clip(batch, self.measured[0], self.measured[-1])
         upper = np.clip(np.searchsorted(self.measured, clipped), 1, len(self.measured) - 1)
         low, high = self.measured[upper - 1], self.measured[upper]
-        share = ((clipped - low) / (high - low))[:, None]
+        # Where one batch alone was measured, both are that one.
+        share = ((clipped - low) / np.maximum(high - low, 1))[:, None]
         sqr = self._sqr[upper - 1] * (1 - share) + self._sqr[upper] * share
         var = self._var[upper - 1] * (1 - share) + self._var[upper] * share
         return sqr, var
@@ -206,11 +207,11 @@ class App:
     def _tune(self, gpus: tuple[int, ...]) -> Tuned | None:
         micro, passes = self.candidates(sum(gpus))
         times = self.step_times(gpus, micro)
-        known = ~np.isnan(times[:, 0])
+        takes_s = times[:, 0] + (times[:, 0] - times[:, 1]) * (passes - 1)
+        known = takes_s > 0.0  # not NaN, nor what `goodput` takes for no measurement
         if not known.any():
             return None
-        micro, passes, times = micro[known], passes[known], times[known]
-        takes_s = times[:, 0] + (times[:, 0] - times[:, 1]) * (passes - 1)
+        micro, passes, takes_s = micro[known], passes[known], takes_s[known]
         goodput = self.gains(sum(gpus) * micro * passes) / takes_s[:, None]  # (m, E)
         best = goodput.argmax(axis=0)
         batches = tuple(Batch(int(micro[i]), int(passes[i])) for i in best)

@@ -272,6 +272,7 @@ def test_what_never_ended_is_said(tidegate: Run, trace: Path) -> None:
         (("--round-s", "nan"), "--round-s"),
         (("--round-s", "inf"), "--round-s: inf is no length of time; give seconds."),
         (("--merge-s", "inf"), "--merge-s: inf is no length of time; give seconds."),
+        (("--merge-s", "1e300"), "--merge-s: 1e+300 must be at most 1e9."),
         (("--hours", "0"), "--hours: 0 must be above 0."),
         (("--hours", "nan"), "--hours: nan must be above 0."),
         (("--seed", "2,-1"), "--seed: -1 is below 0; write 1 or 1,2,3."),

@@ -1,6 +1,7 @@
 """A branch: its control does what the log did; saved, it replays; the rest is refused."""
 
 import pickle
+import sys
 from pathlib import Path
 
 import orjson
@@ -9,9 +10,10 @@ import pytest
 from bus.reading import open_log
 from scheduler.core import facts
 from scheduler.core.restore import state_from_dict
+from scheduler.core.state import state_to_json
 from scheduler.core.stimuli import Cause, Stimulus
 from scheduler.core.transitions import JobState, NodeState
-from schemas.events import GangHeld, NodeDied
+from schemas.events import GangHeld, InferenceLoad, NodeDied
 from schemas.topics import JOURNAL
 from simulator.branch.change import Change
 from simulator.branch.deeds import differences, first_difference
@@ -45,6 +47,25 @@ def test_a_control_does_what_a_simulated_log_did(night: Path, entry: int) -> Non
     assert len(begin.record.deeds) > 20
     assert first_difference(begin.record.deeds, control.deeds) is None
     assert control.violations == 0
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_branch_that_begins_as_a_job_comes_knows_the_sizes_that_it_can_have(
+    night: Path, goes_on: bool
+) -> None:
+    with open_log(night) as opened:
+        records = list(opened.records(JOURNAL.name))
+    late = read_origin(records, None, 0.0)
+    job = max(late.record.jobs.values(), key=lambda one: one.submit_s)
+    assert job.curve is not None
+    assert any(rate == 0.0 for _, rate in job.curve["points"])
+    named = f'"job":"{job.id}"'.encode()
+    entry = next(number for number, one in enumerate(records) if named in (one.value or b""))
+    begin = read_origin(records if goes_on else records[: entry + 1], entry, 0.1)
+    assert begin.at_s == job.submit_s
+    known = branch(begin).state.jobs[job.id].curve
+    assert known is not None
+    assert known["points"] == job.curve["points"]
 
 
 @pytest.mark.parametrize(
@@ -89,6 +110,36 @@ def test_a_drain_that_is_asked_for_empties_the_node(night: Path) -> None:
     assert any(branch(begin).state.nodes[name].holder)
     assert not any(drained.state.nodes[name].holder)
     assert drained.violations == 0
+
+
+@pytest.mark.parametrize(("demand", "seed"), [(1.5, 0), (1.0, 3)])
+def test_what_owners_need_more_is_not_more_in_each_slot_after_the_log(
+    demand: float, seed: int
+) -> None:
+    with open_log(GOLDEN / "tide.jsonl.zst") as opened:  # of the day before nothing is known
+        begin = read_origin(opened.records(JOURNAL.name), None, 2.0)
+    last = state_from_dict(orjson.loads(begin.state)).lenders["serve"].gpus_needed
+    needs: list[int] = []
+
+    def watch(_state: object, stimulus: Stimulus, _decision: object) -> None:
+        if isinstance(stimulus.data, InferenceLoad):
+            needs.append(stimulus.data.gpus_needed)
+
+    branch(begin, Change(demand=demand), seed, watch=watch)
+    assert len(needs) > 20
+    assert 0.0 < max(needs) <= last * demand + 1.0
+
+
+def test_nodes_that_are_added_have_names_that_no_other_has(night: Path) -> None:
+    with open_log(night) as opened:
+        begin = read_origin(opened.records(JOURNAL.name), 2600, 0.01)
+    added = branch(begin, Change(add=(("train", 2), ("train", 1))))
+    before = state_from_dict(orjson.loads(begin.state)).nodes.keys()
+    assert added.state.nodes.keys() - before == {f"train-added-{n}" for n in (1, 2, 3)}
+    # A log may be that of a branch which was kept.
+    begin.state = state_to_json(added.state)
+    more = branch(begin, Change(add=(("train", 1),)))
+    assert more.state.nodes.keys() - added.state.nodes.keys() == {"train-added-4"}
 
 
 def test_jobs_like_one_of_the_log_come_at_the_entry_and_are_as_it_is(night: Path) -> None:
@@ -229,6 +280,7 @@ def test_an_old_log_is_branched(name: str) -> None:
         (("--entry", 26, "--demand", "-1"), "--demand"),
         (("--entry", 26, "--job", "nobody=1"), "--job"),
         (("--entry", 26, "--job", "nobody"), "--job"),
+        (("--entry", 26, "--save", "/nowhere/o.db"), "--save: /nowhere/o.db cannot be written"),
     ],
 )
 def test_what_cannot_be_is_refused(
@@ -237,3 +289,13 @@ def test_what_cannot_be_is_refused(
     code, shown, why = ran(capsys, "branch", night, "--hours", 1, *options)
     assert (code, shown) == (2, "")
     assert said in why
+
+
+def test_a_policy_that_cannot_decide_is_named_and_not_taken_for_one_that_does_nothing(
+    night: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    given = ("branch", night, "--entry", 2600, "--policy", "gavel", "--hours", 1)
+    code, shown, why = ran(capsys, *given)
+    assert (code, shown) == (2, "")
+    assert "--policy: gavel cannot decide: ModuleNotFoundError" in why

@@ -190,6 +190,19 @@ def test_who_claims_to_be_far_and_goes_is_forgotten_by_those_who_wait(how: JobSt
     assert waits.length["left"] > 2000.0, "who is in front now is heard of"
 
 
+def test_who_fails_with_its_node_is_forgotten_once_its_kin_say_something() -> None:
+    story = Story()
+    waits, far = story.job("waits"), story.job("far")
+    story.runs(far, 10**6)
+    story.learn()
+    assert waits.length is not None
+    assert waits.length["left"] > 10**6
+    far.state, far.allocation = JobState.FAILED, {}  # of its workers nobody hears
+    story.runs(story.job("runs"), 2)
+    story.learn()
+    assert told(waits)["left"] == 600.0
+
+
 def test_many_kin_are_looked_through_once_a_tick(monkeypatch: pytest.MonkeyPatch) -> None:
     story = Story()
     jobs = [story.job(f"j{number}") for number in range(50)]

@@ -81,6 +81,17 @@ def test_fifo_gives_what_jobs_ask_for(tmp_path: Path) -> None:
     assert max(share for _, share in run_case(case).line) == 4 / 8
 
 
+def test_more_sizes_may_be_offered_than_a_submission_has_room_for(tmp_path: Path) -> None:
+    path, asked = tmp_path / "trace.csv", range(1, 81)
+    rows = [f"job-{gpus},{gpus},{gpus},100" for gpus in asked]
+    path.write_text("job_id,submit_time,num_gpus,duration\n" + "\n".join(rows))
+    case = Case("fifo", str(path), "simple", cluster=Cluster(30, 4), grid="all", horizon_s=5000.0)
+    done = run_case(case)
+    assert done.figures["completed"] == len(asked)
+    # Each has the size that it asks for, whatever there was room for.
+    assert done.figures["gpu_h"] == pytest.approx(sum(asked) * 130.0 / 3600.0)
+
+
 def test_a_row_says_how_it_was_run() -> None:
     (one,) = compare(cases("fifo", round_s=90.0, merge_s=5.0, grid="all"), 1)
     (two,) = compare(cases("tiresias"), 1)

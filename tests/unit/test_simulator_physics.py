@@ -191,3 +191,50 @@ def test_a_profile_without_curves_is_refused(tmp_path: Path) -> None:
     (folder / "placements.csv").write_text("placement,local_bsz,step_time,sync_time\n1,4,0.4,0.1\n")
     with pytest.raises(WorkloadError, match="no validation"):
         App(folder)
+
+
+def small_profile(root: Path, placements: str, *batches: int) -> Path:
+    """Write a profile of `bert` with these rows of placements, and curves of these batches."""
+    folder = root / "bert"
+    folder.mkdir(parents=True)
+    head = "placement,local_bsz,step_time,sync_time\n"
+    (folder / "placements.csv").write_text(head + placements)
+    for batch in batches:
+        rows = [f"{100 * epoch},{1200 * epoch / batch},1,24\n" for epoch in (1, 2)]
+        curve = "progress,iteration,grad_sqr,grad_var\n" + "".join(rows)
+        (folder / f"validation-{batch}.csv").write_text(curve)
+    return root
+
+
+ONE_NODE = "1,4,0.4,0\n1,12,1.2,0\n2,4,0.5,0.1\n2,12,1.3,0.1\n"
+
+
+def test_a_profile_of_one_batch_alone_is_run(tmp_path: Path) -> None:
+    app = App(small_profile(tmp_path, ONE_NODE, 12) / "bert")
+    assert app.gain(12).tolist() == [1.0, 1.0]
+    job = FixedJob(app, 12, Cluster(1, 2))
+    assert alone_s(job, (1,)) == pytest.approx(200 * 1.2)
+
+
+def test_a_profile_of_one_node_says_nothing_of_two(tmp_path: Path) -> None:
+    app = App(small_profile(tmp_path, ONE_NODE, 12, 48) / "bert")
+    assert np.isnan(app.step_times((1, 1), np.array([4.0]))).all()
+    job = Oracle(app, Cluster(2, 2))
+    assert job.segment(0.0, (1, 1)).speed == 0.0
+    assert (job.observed(0.0, (1, 2, 4)).rates > 0.0).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("row", ["2,4,0,0\n2,12,0,0\n", "2,4,0.1,0.5\n2,12,0.1,0.5\n"])
+def test_steps_that_take_no_time_are_no_measurement(tmp_path: Path, row: str) -> None:
+    alone = "1,4,0.4,0\n1,12,1.2,0\n"
+    app = App(small_profile(tmp_path, alone + row, 48, 96) / "bert")
+    rates = Oracle(app, Cluster(1, 2)).observed(0.0, (1, 2)).rates
+    assert np.isfinite(rates).all()
+    assert rates[0] > 0.0 == rates[1]
+
+
+def test_a_trace_without_a_training_job_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("name,time,application,num_replicas,batch_size,duration\na,0,infer-x,1,1,50\n")
+    with pytest.raises(WorkloadError, match="no training job"):
+        PolluxPhysics(tmp_path).entries(path, Cluster(), adaptive=False)

@@ -51,6 +51,7 @@ def test_batch_that_never_runs_has_no_table(tmp_path: Path) -> None:
         ("batch,1,2\n64,1,1\n", "the header must be"),
         ("global_batch_size,one\n64,1\n", "the header must be"),
         ("", "is empty"),
+        ("global_batch_size,1\n4000,1e6\n", "line 2, 1: '1e6' must be at most 250000"),
     ],
 )
 def test_bad_table(tmp_path: Path, text: str, says: str) -> None:

@@ -108,6 +108,16 @@ def test_a_trace_with_bad_rows_names_them(tmp_path: Path) -> None:
         load_of_requests(file)
 
 
+def test_a_slip_in_a_date_is_named_by_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,1,1\n"
+        "2203-11-16 18:15:47,1,1\n2023-11-16 18:15:48,1,1\n"
+    )
+    with pytest.raises(WorkloadError, match=r"than 366 days; .* line 2, the last on line 3"):
+        load_of_requests(path)
+
+
 @pytest.mark.data
 def test_the_published_trace_is_an_hour_of_a_few_gpus() -> None:
     file = DATA / "AzureLLMInferenceTrace_code.csv"
