@@ -200,6 +200,9 @@ def test_a_pause_for_a_time_ends_that_long_from_now(
         (("job", "scale", "j0", "many"), "'many' is no number of GPUs"),
         (("job", "priority", "j0", "5000"), "less than or equal to 1000"),
         (("pause", "all", "--for", "soon"), "--for: "),
+        (("pause", "all", "--for", "2"), "--for: 2 has no unit; say 2s, 2m or 2h."),
+        (("node", "drain", "n0", "--by", "30"), "--by: 30 has no unit; say 30s, 30m or 30h."),
+        (("loans", "recall", "n0", "--by", "10"), "--by: 10 has no unit; say 10s, 10m or 10h."),
         (("pause", "everything"), "everything"),
     ],
 )
