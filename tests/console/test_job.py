@@ -19,6 +19,7 @@ from schemas.requests import (
     RequeueJob,
     ResumeCell,
     ScaleJob,
+    SubmitJob,
     VerbData,
 )
 from schemas.topics import REQUESTS
@@ -251,6 +252,23 @@ def test_a_job_is_held_once_and_cancelled_once(tidegate: Run, asked: Asked, tmp_
     ran = tidegate("job", "hold", "j0", "--log", log)
     assert (ran.code, ran.err) == (1, "j0 is cancelled: nothing can be asked of it any more.\n")
     assert said(log) == []
+
+
+def test_a_key_that_was_taken_for_another_job_is_refused_and_so_is_what_was_refused(
+    tidegate: Run, asked: Asked, tmp_path: Path
+) -> None:
+    for key, job in (("r3", "nightly"), ("r4", "j0")):  # there is another j0
+        args = SubmitJob(spec=submitted(job, gpus_max=2))
+        asked.feed(request_of(asked.now_s, args, key))
+    log = asked.log(tmp_path)
+    flags = ("submit", "--gpus", "1", "--log", log)
+    again = tidegate.does(*flags, "--key", "r3", "--job", "nightly", "--", "true")
+    assert (again.out, "r3 was taken before" in again.err) == ("nightly\n", True)
+    other = tidegate.refuses(*flags, "--key", "r3", "--job", "other", "--", "true")
+    assert other == "--key: r3 was taken before, for nightly; give another key, or this job.\n"
+    refused = tidegate(*flags, "--key", "r4", "--job", "j0", "--", "true")
+    assert (refused.code, refused.out) == (1, "")
+    assert "The scheduler refused it before: " in refused.err
 
 
 def test_the_audit_lists_what_was_asked_of_a_job_and_of_the_cell(
