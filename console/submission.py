@@ -51,6 +51,11 @@ def file_or_command(words: list[str]) -> tuple[str | None, list[str]]:
     """Tell a job's file from a command."""
     if len(words) == 1 and (words[0] == "-" or words[0].endswith(ENDINGS)):
         return words[0], []
+    if words and words[0].endswith(ENDINGS) and _is_file(words[0]):
+        fail(
+            f"{words[0]}: is a job's file, which {words[1]!r} cannot follow: it says itself what "
+            f"runs. If it is a command, write: -- env {' '.join(words[:2])}"
+        )
     if len(words) == 1 and words[0].lstrip().startswith("{"):
         fail(
             "The job as JSON goes into a file whose name ends in .json, or to standard input: "
