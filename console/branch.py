@@ -117,7 +117,7 @@ def branch(
     )
     if save is not None and save.exists():
         fail(f"--save: {save} exists; name a new file.")
-    with opened_log(resolved(log)) as opened:
+    with opened_log(resolved(log), cell) as opened:
         opened.verify()
         try:
             begin = read_origin(opened.records(JOURNAL.name), entry, hours, cell=cell)
