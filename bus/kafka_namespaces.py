@@ -37,6 +37,18 @@ async def namespaces(options: KafkaOptions) -> list[str]:
     )
 
 
+async def cell_count(options: KafkaOptions) -> int:
+    """Give how many cells a namespace has: each has a partition of the journal.
+
+    Raises:
+        BusError: Kafka does not answer.
+    """
+    topic = options.topic(JOURNAL.name)
+    async with _admin(options) as admin:
+        found = await admin.describe_topics()
+    return sum(len(one["partitions"]) for one in found if one["topic"] == topic)
+
+
 async def remove_namespace(options: KafkaOptions) -> None:
     """Delete all topics of a namespace, with all they hold; never those of the default one.
 

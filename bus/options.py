@@ -54,7 +54,7 @@ class KafkaOptions:
         if cell not in self.cells:
             raise BusError(
                 f"cell {cell!r} is not among kafka.cells ({', '.join(self.cells)}); add it at the "
-                "end, everywhere alike"
+                "end, everywhere alike (in a terminal that is TIDEGATE_KAFKA__CELLS=NAME,NAME)"
             )
         return self.cells.index(cell)
 

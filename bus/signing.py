@@ -39,7 +39,10 @@ class Signer:
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
         try:
-            key = load_pem_private_key(Path(path).read_bytes(), None)
+            pem = Path(path).read_bytes()
+            if b"PUBLIC KEY" in pem and b"PRIVATE KEY" not in pem:
+                raise BusError(f"signing key {path}: is the public half; name the private one")
+            key = load_pem_private_key(pem, None)
         except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
             raise BusError(f"signing key {path}: {_why(error)}; {_MAKE}") from None
         if not isinstance(key, Ed25519PrivateKey):

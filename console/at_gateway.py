@@ -153,13 +153,12 @@ class GatewaySource:
 
     # --- asks ---
 
-    def taken(self, key: str) -> bool:
+    def taken(self, key: str) -> str | None:
         from tidegate_client import NotFound
 
         with self._asking() as client, contextlib.suppress(NotFound):
-            client.outcome(key)
-            return True
-        return False
+            return client.outcome(key).about
+        return None
 
     def ask(self, wish: Wish, reason: str) -> Sent:
         if wish.args is None:

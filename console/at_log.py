@@ -183,8 +183,13 @@ class LogSource:
 
     # --- asks ---
 
-    def taken(self, key: str) -> bool:
-        return key in self.reading.state.standing.taken
+    def taken(self, key: str) -> str | None:
+        if key not in self.reading.state.standing.taken:
+            return None
+        act = next((one for one in self.acts().it if one.request == key), None)
+        if act is not None and act.result == "refused":
+            fail(f"The scheduler refused it before: {act.refused_because}.", code=1)
+        return "" if act is None else act.about
 
     def ask(self, wish: Wish, reason: str) -> Sent:
         if wish.args is not None:

@@ -119,7 +119,7 @@ def branch(
         fail(f"--save: {save} exists; name a new file.")
     if save is not None and not save.absolute().parent.is_dir():
         fail(f"--save: {save} cannot be written; name a file in a folder that exists.")
-    with opened_log(resolved(log)) as opened:
+    with opened_log(resolved(log), cell) as opened:
         opened.verify()
         try:
             begin = read_origin(opened.records(JOURNAL.name), entry, hours, cell=cell)

@@ -14,7 +14,7 @@ import typer
 from pydantic import ValidationError
 
 from bus.clock import Clock, SystemClock
-from bus.contract import Bus
+from bus.contract import Bus, BusError, Unreadable
 from bus.sqlite import SqliteBus
 from console.kafka import is_kafka, kafka_bus, options_of, settled
 from console.output import fail, out
@@ -95,6 +95,8 @@ def serve(
     if is_kafka(address):
         kafka = asyncio.run(settled(address, options_of(address, config, flags)))
     name = located(address) if kafka is None else kafka.address
+    if kafka is None:
+        _check(name)
 
     def read() -> AuthSection:
         return load(config, flags).gateway.auth
@@ -125,6 +127,16 @@ def serve(
         lay_out=plain_panel,
     )
     raise typer.Exit(serve_(place, announce))
+
+
+def _check(path: str) -> None:
+    """End if a file is no log, or one of a newer release: no time would make it readable."""
+    try:
+        asyncio.run(SqliteBus.open_readonly(path, SystemClock()).close())
+    except Unreadable as error:
+        fail(f"--log: {error}.")
+    except BusError:
+        pass  # such as one that is locked: the gateway goes on, and says so until it is not
 
 
 def _of_file(path: str, cell: str) -> Bus:

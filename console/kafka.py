@@ -72,7 +72,8 @@ def kafka_bus(options: KafkaOptions, clock: Clock, cell: str) -> Bus:
 def opened_log(log: str, cell: str | None = None) -> ReadLog:
     """Open a log that is `resolved`, to read it whole.
 
-    On Kafka that is one cell: without a name the one of $TIDEGATE_CELL, or the first.
+    On Kafka that is one cell: without a name the one of $TIDEGATE_CELL, or the first, and if
+    there are more, standard error says so.
 
     Raises:
         Unreadable: it is not a Tidegate log, or damaged.
@@ -81,9 +82,15 @@ def opened_log(log: str, cell: str | None = None) -> ReadLog:
     if not is_kafka(log):
         return open_log(log)
     from bus.kafka_log import KafkaLog
+    from bus.kafka_namespaces import cell_count
 
     options = options_of(log)
-    return KafkaLog(options, cell or os.environ.get("TIDEGATE_CELL") or options.cells[0])
+    named = cell or os.environ.get("TIDEGATE_CELL")
+    if named is None and (count := asyncio.run(cell_count(options))) > 1:
+        names = "" if len(options.cells) >= count else ", and TIDEGATE_KAFKA__CELLS has all names"
+        first = options.cells[0]
+        say(f"Of {count} cells this is {first} alone; TIDEGATE_CELL=NAME is another{names}.")
+    return KafkaLog(options, named or options.cells[0])
 
 
 async def settled(log: str, options: KafkaOptions) -> KafkaOptions:

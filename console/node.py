@@ -7,7 +7,7 @@ import typer
 from console.forms import asks, moves
 from console.output import fail
 from console.source import Source, Wish, already
-from explain.moments import seconds_of
+from explain.job_file import after_s
 from explain.rows import NodeRow
 from explain.shares import counted
 from schemas.events import PoolKind
@@ -137,11 +137,11 @@ def refuse(
 
 
 def from_now(option: str, text: str) -> float:
-    """Read how long from now, in seconds; say so and end if it cannot be read."""
+    """Read how long from now, in seconds; say so and end if it cannot be read, or has no unit."""
     try:
-        return seconds_of(text)
+        return after_s(text, option)
     except ValueError as error:
-        fail(f"{option}: {error}; write 30m, 2h or 1h30m, counted from now.")
+        fail(f"{error}")
 
 
 def _known(at: Source, node: str) -> NodeRow:

@@ -148,7 +148,10 @@ def submit(
     until = None if text is None else (text, where)
     submission, deadline_after_s = checked(fields, until, has_file=file is not None)
     about = {"job": submission.job}
-    if key is not None and at.taken(key):
+    before = None if key is None else at.taken(key)
+    if before is not None:
+        if before not in ("", submission.job):
+            fail(f"--key: {key} was taken before, for {before}; give another key, or this job.")
         noted = f"{key} was taken before, so nothing more is asked for."
         return Wish(None, submission.job, about, noted)
     known = at.job(submission.job)

@@ -9,7 +9,16 @@ from console.node import from_now
 from console.source import Source, Wish, already
 from schemas.requests import PauseCell, Paused, ResumeCell
 
-What = Annotated[Paused, typer.Argument(help="starts: no job starts or grows. loans: no new loan.")]
+What = Annotated[
+    Paused,
+    typer.Argument(help="starts: no job starts or grows. loans: no new loan. all: both."),
+]
+Ends = Annotated[
+    Paused,
+    typer.Argument(
+        help="starts: jobs start and grow again. loans: nodes are lent again. all: both."
+    ),
+]
 _SAYS: dict[Paused, str] = {
     "starts": "no job is started or grows",
     "loans": "no node is lent",
@@ -39,7 +48,7 @@ def pause(
 
 
 @asks
-def resume(at: Source, what: What = "all") -> Wish:
+def resume(at: Source, what: Ends = "all") -> Wish:
     """End a pause: jobs start, and nodes are lent again.
 
     Example: tidegate resume --log run.db

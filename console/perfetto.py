@@ -54,7 +54,7 @@ def perfetto(
     if target.exists():
         fail(f"{target} exists; name a new file.")
     stretch = _Stretch(cell, moment_or_length("--since", since), moment_or_length("--until", until))
-    with opened_log(resolved(names[0] if len(names) == 2 else log)) as opened:
+    with opened_log(resolved(names[0] if len(names) == 2 else log), cell) as opened:
         opened.verify()
         with draft_of(target) as draft, draft.open("wb") as file:
             _write(file, stretch.events(opened.records(JOURNAL.name)), target)

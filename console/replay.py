@@ -48,7 +48,10 @@ def replay(
     ] = False,
     cell: Annotated[
         str | None,
-        typer.Option(help="Only this cell; if not given, each of the log, one after the other."),
+        typer.Option(
+            help="Only this cell; if not given, each of the log, one after the other; over Kafka "
+            "the first."
+        ),
     ] = None,
     jobs: Annotated[
         int,
@@ -85,7 +88,7 @@ def replay(
             stepper.show(entry, decision)
 
     try:
-        with opened_log(resolved(log)) as opened:
+        with opened_log(resolved(log), cell) as opened:
             opened.verify()
             name = str(opened.path)
             watched = watch if step or job else None

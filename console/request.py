@@ -41,6 +41,10 @@ Signed = Annotated[
         help="Sign with this Ed25519 key, which the scheduler trusts; needed over Kafka.",
     ),
 ]
+_NAME_A_KEY = (
+    "name a key that the scheduler trusts (scheduler.trusted_gateways), as in "
+    "--sign ops=ops-key.pem"
+)
 WhyAsked = Annotated[str, typer.Option("--reason", help="Why, for those who ask later.")]
 
 
@@ -82,10 +86,7 @@ class Addressed:
         """Write a request of now; give its message, and the source by which it is found again."""
         signer = signer_of(sign)
         if is_kafka(self.log) and signer is None:
-            fail(
-                "--sign is missing: over Kafka requests are signed; name a key that the scheduler "
-                "trusts (scheduler.trusted_gateways), as in --sign ops=ops.pem."
-            )
+            fail(f"--sign is missing: over Kafka requests are signed; {_NAME_A_KEY}.")
         name = f"cli-{secrets.token_hex(8)}"
         asked = self.request(wish, reason, name)
         # A source of its own, by which the journal's entry is found.
@@ -136,6 +137,8 @@ class Addressed:
                 await bus.close()
 
         refused = asyncio.run(run())
+        if refused.startswith("type: "):  # an event, where each job is asked for by a request
+            refused += f", which is signed; {_NAME_A_KEY}"
         if refused and not (may_repeat and refused.startswith("id: was taken before")):
             fail(f"The scheduler refused it: {refused}.", code=1)
 
@@ -168,7 +171,7 @@ def signer_of(sign: str | None) -> Signer | None:
         return None
     key_id, _, path = sign.partition("=")
     if not key_id or not path:
-        fail(f"--sign: {sign!r} is not KEY_ID=FILE, as in ops=ops.pem.")
+        fail(f"--sign: {sign!r} is not KEY_ID=FILE, as in ops=ops-key.pem.")
     return Signer.from_file(key_id, path)
 
 

@@ -130,7 +130,7 @@ def simulate(
     `fifo` is tried as `fifo:sizes=requested`: each job has the size that it asks
     for; `fifo:sizes=smallest` is what it is elsewhere. Equal seeds and files give
     equal figures, but for the time that decisions take. What decides is the
-    engine that a deployment runs, so a run's --log replays: tidegate replay LOG
+    engine that a deployment runs, so `tidegate replay` takes a run's --log.
     With --mtbf-h each node fails at moments drawn from the seed, the same for
     every policy; its gangs go back to their last checkpoint, which costs nothing.
     Exit code 0: all jobs ended. 1: some never did, or were rejected. 2: bad input.

@@ -180,8 +180,11 @@ class Source(Protocol):
         """List what people asked for, in order."""
         ...
 
-    def taken(self, key: str) -> bool:
-        """Tell whether something was asked for with this key."""
+    def taken(self, key: str) -> str | None:
+        """Name what was asked for with this key, such as a job; None if nothing was.
+
+        It is empty where only that is known; end if it was refused.
+        """
         ...
 
     def ask(self, wish: Wish, reason: str) -> Sent:

@@ -51,6 +51,11 @@ def file_or_command(words: list[str]) -> tuple[str | None, list[str]]:
     """Tell a job's file from a command."""
     if len(words) == 1 and (words[0] == "-" or words[0].endswith(ENDINGS)):
         return words[0], []
+    if words and words[0].endswith(ENDINGS) and _is_file(words[0]):
+        fail(
+            f"{words[0]}: is a job's file, which {words[1]!r} cannot follow: it says itself what "
+            f"runs. If it is a command, write: -- env {' '.join(words[:2])}"
+        )
     if len(words) == 1 and words[0].lstrip().startswith("{"):
         fail(
             "The job as JSON goes into a file whose name ends in .json, or to standard input: "
@@ -175,11 +180,20 @@ def from_file(name: str) -> dict[str, Any]:
     except OSError as error:
         fail(f"{name}: {error.strerror or error}; name a JSON or YAML file, or - for JSON.")
     except job_file.WrongFile as error:
+        _pass_over_folder(error.fields.get("program"))
         fail_all(f"{name}: {one}" for one in job_file.all_wrong(error))
     program = fields.get("program")
     if isinstance(program, dict) and "argv" not in program:
         fail(f"{name}: command: is missing; it is what the workers run.")
     return fields
+
+
+def _pass_over_folder(program: object) -> None:
+    """Take a folder of code out of a program: it becomes an address once it is packed."""
+    if isinstance(program, dict):
+        code = program.get("code")
+        if isinstance(code, str) and "://" not in code:
+            del program["code"]
 
 
 def sizes_of(text: str) -> tuple[int, int]:
@@ -249,6 +263,8 @@ def checked(
 
 
 def _wrong(wrong: Rejected, *, has_file: bool) -> str:
-    flag = FLAGS.get(wrong.field.split("[")[0].split(".")[0])
+    first, _, inner = wrong.field.partition(".")
+    flag = PROGRAM_FLAGS.get(inner) if first == "program" else None
+    flag = flag or FLAGS.get(first.split("[")[0])
     where = f"{flag} ({wrong.field})" if flag and not has_file else wrong.field
     return f"{where}: {wrong.reason}."

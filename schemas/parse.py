@@ -15,7 +15,7 @@ import orjson
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from schemas.values import NAME_PATTERN, NAME_SAYS
+from schemas.values import PATTERNS_SAY
 
 RejectedKind = Literal[
     "malformed", "oversized", "unknown_type", "newer_version", "invalid_field", "misplaced"
@@ -134,8 +134,7 @@ def said_of(detail: ErrorDetails, *within: str) -> Rejected:
             return Rejected("invalid_field", dotted((*path, named[1])), named[2])
         return Rejected("invalid_field", dotted(path), text)
     reason = detail["msg"].removeprefix("Input ")
-    if detail.get("ctx", {}).get("pattern") == NAME_PATTERN:
-        reason = f"takes {NAME_SAYS}"
+    reason = PATTERNS_SAY.get(detail.get("ctx", {}).get("pattern", ""), reason)
     return Rejected("invalid_field", dotted(path), f"{reason}, got {shown(detail['input'])}")
 
 

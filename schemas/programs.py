@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
-from schemas.values import Name, Strict
+from schemas.values import SHA256_PATTERN, URL_PATTERN, VARIABLE_PATTERN, Name, Strict
 
 #: The most bytes that command and environment may take together: they travel in every start
 #: command, which has to stay below the largest message (`schemas.values.MAX_MESSAGE_BYTES`).
@@ -28,18 +28,15 @@ def _inner(path: str) -> str:
     return path
 
 
-#: No blank and no escape: what is compared with an agent's list must be what is fetched.
-_Url = Annotated[
-    str, Field(max_length=2048, pattern=r"^[a-z][a-z0-9+.-]*://[A-Za-z0-9._~:/+=,@-]+$")
-]
-_Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+_Url = Annotated[str, Field(max_length=2048, pattern=URL_PATTERN)]
+_Sha256 = Annotated[str, Field(pattern=SHA256_PATTERN)]
 #: From where workers begin, and not out of there.
 _Output = Annotated[
     str, Field(max_length=512, pattern=r"^[^\x00-\x1f/][^\x00-\x1f]*$"), AfterValidator(_inner)
 ]
 #: What the name of an archive of code ends in.
 ARCHIVES = (".tar.gz", ".tgz", ".zip")
-_Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,255}$")]
+_Variable = Annotated[str, Field(pattern=VARIABLE_PATTERN)]
 
 
 class Program(Strict):

@@ -17,9 +17,21 @@ MAX_GPUS_PER_NODE = 64
 #: The most nodes one gang may span. It keeps the largest start command under the message limit.
 MAX_NODES_PER_GANG = 1024
 
-#: Of names, and what it says in words.
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
-NAME_SAYS = "A to Z, a to z, digits and . _ : - alone, a letter or digit first, 128 in all at most"
+#: Of archives. No blank and no escape: what an agent's list allows must be what is fetched.
+URL_PATTERN = r"^[a-z][a-z0-9+.-]*://[A-Za-z0-9._~:/+=,@-]+$"
+SHA256_PATTERN = r"^[0-9a-f]{64}$"
+VARIABLE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,255}$"
+#: What a value that does not match is told, which says more than the pattern.
+PATTERNS_SAY = {
+    NAME_PATTERN: "takes A to Z, a to z, digits and . _ : - alone, a letter or digit first, "
+    "128 in all at most",
+    URL_PATTERN: "must be the address of an archive, as s3://bucket/code.zip, of letters, digits "
+    "and . _ ~ : / + = , @ - alone (a folder is packed by `tidegate submit` alone)",
+    SHA256_PATTERN: "must be 64 digits from 0 to 9 and a to f",
+    VARIABLE_PATTERN: "must be a variable's name: letters, digits and _, no digit first, 256 in "
+    "all at most",
+}
 Name = Annotated[
     str,
     Field(

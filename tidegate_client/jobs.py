@@ -4,9 +4,9 @@ import hashlib
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 _UNITS_S = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "min": 60.0, "s": 1.0}
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)")
@@ -49,6 +49,12 @@ class Job(BaseModel):
         if value is not None:
             seconds_of(value)
         return value
+
+    @model_validator(mode="after")
+    def _runs_something(self) -> Self:
+        if self.program and self.command is None:
+            raise ValueError("program: goes with command, which is what the job's workers run")
+        return self
 
     def named(self, key: str | None) -> str:
         """Give its id. The same key gives the same one, so that a repeated run submits one job."""

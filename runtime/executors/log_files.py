@@ -40,15 +40,24 @@ class LogFiles:
         """Read a piece of the log of a rank, of the newest run up to an epoch that has one."""
         folder = job_folder(self._root, job)
         runs = [found for found in epochs(folder) if first_epoch <= found <= epoch]
+        unstarted = False
         for found in runs:
             run = folder / str(found)
             path = _newest_log(run / LOGS, rank)
+            ended = (run / EXIT).exists() or (run / "exit").exists() or (run / CLOSED).exists()
             if path is not None:
-                ended = (run / EXIT).exists() or (run / "exit").exists() or (run / CLOSED).exists()
                 # Whether it has ended is asked first: what it wrote last is there by then.
                 return _read(path, found, offset, size, ended=ended)
+            if ended and _is_without_any(run / LOGS):
+                unstarted = True
+                continue
             if (run / LOGS).is_dir():
                 return NoLog(f"its newest run here has no worker of rank {rank}")
+        if unstarted:
+            return NoLog(
+                "its run here ended before a worker was started, so nothing was written; "
+                "`tidegate why` says why it ended"
+            )
         if runs or (folder.is_dir() and not epochs(folder)):
             return NoLog("none of its workers has been started here yet")
         why = "no run of it is here: it never came to start, or was cleared away since"
@@ -85,6 +94,14 @@ def keep_end(store: CheckpointStore, record: GangRecord, run: Path) -> None:
         store.keep_log(job, epoch, rank, found.content, first_epoch)
     except CheckpointError as error:
         _log.warning("the log of %s, which failed, is on this machine alone: %s", job, error)
+
+
+def _is_without_any(logs: Path) -> bool:
+    """Whether no worker ever had a log here."""
+    try:
+        return not logs.is_symlink() and not any(os.scandir(logs))
+    except OSError:
+        return not logs.exists()
 
 
 def _newest_log(logs: Path, rank: int) -> Path | None:

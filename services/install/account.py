@@ -104,7 +104,8 @@ def _in_tree(name: str, layout: Layout) -> Account | None:
         if line[0] == name and len(line) > 3:
             gid = int(line[3])
             return Account(name, int(line[2]), gid, groups.get(line[3], name), (gid,))
-    return None
+    # Every machine has it, also where the tree has no passwd yet.
+    return Account("root", 0, 0, "root", (0,)) if name == "root" else None
 
 
 def _lines(path: Path) -> list[list[str]]:

@@ -145,7 +145,8 @@ def _say_elsewhere(done: Removed, status: Status) -> None:
             done.left.append(f"{section.workers.folder}: run folders and logs")
     if section.state_file is not None and STATE not in section.state_file.parents:
         done.left.append(f"{section.state_file}: the agent's memory")
-    if status.unit is not None and (user := status.unit.get("User")):
+    user = None if status.unit is None else status.unit.get("User")
+    if user not in (None, "", "root"):
         done.left.append(f"the user {user}")
 
 

@@ -216,8 +216,10 @@ def left_to_do(setup: Setup) -> str | None:
     if not setup.layout.staged or (setup.account is not None and os.geteuid() == 0):
         return None
     closed = " ".join(str(c.file.path) for c in setup.changes if c.file.mode != OPEN)
+    why, first = f"the tree has no user {setup.user} yet", "make the user, "
+    if setup.account is not None:
+        why, first = "you are not root", ""
     return (
-        f"the tree has no user {setup.user} yet, or you are not root: on its machine, make the "
-        f"user, chown -R {setup.user} {STATE}, chgrp {setup.user} {closed} (or run there: "
-        f"tidegate edge-agent install, which keeps {CONFIG})"
+        f"{why}: on its machine, {first}chown -R {setup.user} {STATE}, chgrp {setup.user} {closed} "
+        f"(or run there: tidegate edge-agent install, which keeps {CONFIG})"
     )

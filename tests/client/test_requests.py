@@ -122,6 +122,8 @@ def test_a_job_becomes_what_the_scheduler_takes() -> None:
     assert again.id == handle.id != other.id
     with pytest.raises(ValueError, match="no length of time"):
         Job(deadline="soon")
+    with pytest.raises(ValueError, match="program: goes with command"):
+        Job(program={"argv": ["true"]})
 
 
 def test_every_verb_is_one_that_the_scheduler_knows() -> None:

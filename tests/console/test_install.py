@@ -107,6 +107,18 @@ def test_a_tree_holds_everything_with_the_right_modes(tidegate: Run, site: Site)
     assert not list(site.tree.rglob("*.draft"))
 
 
+def test_root_is_on_every_machine_and_is_neither_made_nor_left(
+    tidegate: Run, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for uid in {os.geteuid(), 1000}:
+        monkeypatch.setattr(os, "geteuid", lambda uid=uid: uid)
+        said = tidegate.does(*site.words(isolation=None)).out
+        assert "root (as it is)" in said
+        assert "make the user" not in said
+        assert ("! you are not root: on its machine, chown -R root" in said) == (uid != 0)
+    assert "the user" not in tidegate.does("edge-agent", "uninstall", "--root", site.tree).out
+
+
 def test_again_nothing_changes_and_without_options_all_is_kept(tidegate: Run, site: Site) -> None:
     tidegate(*site.words())
     config = site.at("/etc/tidegate/edge-agent.toml")

@@ -19,6 +19,7 @@ from schemas.requests import (
     RequeueJob,
     ResumeCell,
     ScaleJob,
+    SubmitJob,
     VerbData,
 )
 from schemas.topics import REQUESTS
@@ -200,6 +201,9 @@ def test_a_pause_for_a_time_ends_that_long_from_now(
         (("job", "scale", "j0", "many"), "'many' is no number of GPUs"),
         (("job", "priority", "j0", "5000"), "less than or equal to 1000"),
         (("pause", "all", "--for", "soon"), "--for: "),
+        (("pause", "all", "--for", "2"), "--for: 2 has no unit; say 2s, 2m or 2h."),
+        (("node", "drain", "n0", "--by", "30"), "--by: 30 has no unit; say 30s, 30m or 30h."),
+        (("loans", "recall", "n0", "--by", "10"), "--by: 10 has no unit; say 10s, 10m or 10h."),
         (("pause", "everything"), "everything"),
     ],
 )
@@ -248,6 +252,23 @@ def test_a_job_is_held_once_and_cancelled_once(tidegate: Run, asked: Asked, tmp_
     ran = tidegate("job", "hold", "j0", "--log", log)
     assert (ran.code, ran.err) == (1, "j0 is cancelled: nothing can be asked of it any more.\n")
     assert said(log) == []
+
+
+def test_a_key_that_was_taken_for_another_job_is_refused_and_so_is_what_was_refused(
+    tidegate: Run, asked: Asked, tmp_path: Path
+) -> None:
+    for key, job in (("r3", "nightly"), ("r4", "j0")):  # there is another j0
+        args = SubmitJob(spec=submitted(job, gpus_max=2))
+        asked.feed(request_of(asked.now_s, args, key))
+    log = asked.log(tmp_path)
+    flags = ("submit", "--gpus", "1", "--log", log)
+    again = tidegate.does(*flags, "--key", "r3", "--job", "nightly", "--", "true")
+    assert (again.out, "r3 was taken before" in again.err) == ("nightly\n", True)
+    other = tidegate.refuses(*flags, "--key", "r3", "--job", "other", "--", "true")
+    assert other == "--key: r3 was taken before, for nightly; give another key, or this job.\n"
+    refused = tidegate(*flags, "--key", "r4", "--job", "j0", "--", "true")
+    assert (refused.code, refused.out) == (1, "")
+    assert "The scheduler refused it before: " in refused.err
 
 
 def test_the_audit_lists_what_was_asked_of_a_job_and_of_the_cell(

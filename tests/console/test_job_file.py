@@ -239,9 +239,11 @@ def test_code_may_lie_somewhere_already(tidegate: Run, log: Path, tmp_path: Path
     [
         ("command: [a]\ncode: ./code", (), "--code-store is missing"),
         ("command: [a]\ncode: ./none", ("--code-store", "file:///x"), "none: is no folder"),
+        ("command: [a]\ncode: s3://b/a b.zip", (), "code: must be the address of an archive"),
         ("command: [a]\ncode: s3://b/a.txt", (), "code: must end in .tar.gz, .tgz, .zip"),
         ("command: [a]\ncode: s3://b/a.zip\nworkdir: /x", (), "workdir: leave it out"),
-        ("command: [a]\ncode_sha256: b", (), "code_sha256: "),
+        ("command: [a]\ncode_sha256: b", (), "code_sha256: must be 64 digits"),
+        ("command: [a]\nenvironment: {1A: b}", (), "must be a variable's name"),
         ("command: [a]\ncode: [b]", (), "code: "),
         ("model: m\nrates: [{gpus: 1, samples_per_s: 2}]", ("--code", "c"), "program.code"),
     ],
@@ -254,6 +256,19 @@ def test_code_that_cannot_be_is_named(
     assert ran.code == 2, ran
     assert words in ran.err
     assert not (tmp_path / "store").exists()
+
+
+def test_a_folder_of_code_is_not_found_wrong_beside_what_is(
+    tidegate: Run, log: Path, tmp_path: Path
+) -> None:
+    file = written(tmp_path, "command: [a]\ncode: ./code\nsize: 4\n")
+    (line,) = tidegate.refuses("submit", file, "--log", log).splitlines()
+    assert "'size' is no field of a job; did you mean sizes?" in line
+
+
+def test_code_that_a_flag_says_is_named_by_the_flag(tidegate: Run, log: Path) -> None:
+    told = tidegate.refuses("submit", "--code", "s3://b/a b.zip", "--log", log, "--", "a")
+    assert told.startswith("--code (program.code): must be the address of an archive")
 
 
 def test_what_is_refused_or_only_tried_stores_nothing(

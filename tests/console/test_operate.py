@@ -306,6 +306,16 @@ def test_a_folder_is_no_command(tidegate: Run, log: Path, tmp_path: Path) -> Non
     assert why.startswith(f"{tmp_path}: is a folder; name a job's file in it.")
 
 
+def test_a_file_of_a_job_with_words_after_it_is_no_command(
+    tidegate: Run, log: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("command: [a]\n")
+    why = tidegate.refuses("submit", path, "other.yaml", "--log", log)
+    assert why.startswith(f"{path}: is a job's file, which 'other.yaml' cannot follow")
+    assert tidegate("submit", "--log", log, "--", "env", path, "x").code == 0
+
+
 def test_where_only_events_are_taken_the_reason_goes_with_a_cancellation(
     tidegate: Run, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

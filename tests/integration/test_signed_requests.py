@@ -224,11 +224,12 @@ async def test_the_command_line_asks_with_a_key(fleet: Fleet, options: KafkaOpti
     job_of = ("submit", "--job", "j1", "--gpus", "1", "--steps", "100000", "--rate", "1=50")
     code, _, said = await tidegate(*job_of, *at)
     assert code == 1, said
-    assert "ask for it by a request" in said, "an event is refused, and it is told why"
+    assert "ask for it by a request, which is signed; name a key" in said, "it is told what to do"
     code, shown, said = await tidegate(*job_of, "--sign", ops, *at)
     assert (code, shown) == (0, "j1\n"), said
     code, _, said = await tidegate("node", "drain", "n0", *at)
     assert (code, "--sign is missing" in said) == (2, True)
+    assert "--sign ops=ops-key.pem" in said, "the private half, as docs/deploy.md names it"
     drain = ("node", "drain", "n0", "--by", "10m", "--reason", "new kernel", *at)
     code, _, said = await tidegate(*drain, "--sign", desk)
     assert (code, "may not pass on" in said) == (1, True)

@@ -154,6 +154,8 @@ def test_each_verb_that_asks_is_one_request_of_the_gateways_both_ways_in_the_sam
     assert ran.code == 1
     again = tidegate.does(*submit)
     assert (again.out, "was taken before" in again.err) == ("mine\n", True)
+    other = tidegate.refuses(*submit, "--job", "other")
+    assert "k1 was taken before, for mine; give another key" in other
     with Client.from_context("here") as client:
         assert (client.outcome("k1").result, client.outcome("k1").about) == ("pending", "mine")
     for wrong, said in (

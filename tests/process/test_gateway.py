@@ -99,6 +99,23 @@ def test_a_port_in_use_and_an_open_address_are_refused(
     assert "does not exist" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [("no log", "is not a Tidegate log"), ("", "is empty, not a Tidegate log")],
+)
+def test_what_is_no_log_is_refused_at_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, says: str
+) -> None:
+    path = tmp_path / "run.db"
+    path.write_text(content)
+    with socket.socket() as taken:  # a gateway that tries to serve it ends all the same
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert main(["serve", str(path), "--no-browser", "--port", port]) == 2
+    assert says in capsys.readouterr().err
+
+
 def test_without_its_extra_it_says_which(
     log: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

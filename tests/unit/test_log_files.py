@@ -112,6 +112,23 @@ def test_what_is_not_there_is_said(tmp_path: Path, logs: Path) -> None:
     assert why(tmp_path) == "none of its workers has been started here yet"
 
 
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_a_run_that_ended_before_its_workers_came_says_where_the_reason_is(
+    tmp_path: Path, logs: Path, *, has_folder: bool
+) -> None:
+    (logs.parent / "exit.json").write_text("{}")
+    if not has_folder:
+        logs.rmdir()
+    assert why(tmp_path) == (
+        "its run here ended before a worker was started, so nothing was written; "
+        "`tidegate why` says why it ended"
+    )
+    earlier = tmp_path / "runs" / "j" / "2" / "logs"
+    earlier.mkdir(parents=True)
+    (earlier / "rank-0.log").write_text("second")
+    assert read(tmp_path).content == b"second"
+
+
 def test_no_log_of_an_earlier_job_of_the_name_is_read(tmp_path: Path) -> None:
     logs = tmp_path / "runs" / "j" / "3" / "logs"
     logs.mkdir(parents=True)

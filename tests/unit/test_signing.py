@@ -106,6 +106,8 @@ def test_keys_made_by_openssl_are_read(tmp_path: Path) -> None:
     openssl = ["openssl", "pkey", "-in", str(private), "-pubout", "-out", str(public)]
     subprocess.run(openssl, check=True)
     signer = Signer.from_file("k", private)
+    with pytest.raises(BusError, match=r"sign\.pub\.pem: is the public half; name the private one"):
+        Signer.from_file("k", public)
     headers = signer.headers(BYTES)
     for trusted in (signer.public(), str(public)):
         assert Verifier.of({"k": trusted}).problem(BYTES, headers) is None
