@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from bus.clock import PacedClock
 from scheduler import garbage
 from scheduler.core.settings import Settings
 from scheduler.core.state import ClusterState
@@ -48,7 +47,7 @@ from tests.whole.bridges import Bridging, Device
 from tests.whole.broker import Broker
 from tests.whole.laws import SHOWN, Books, broken, facts
 from tests.whole.laws_requests import requests_broken
-from tests.whole.loop import Loop
+from tests.whole.loop import Loop, Time, others_run
 from tests.whole.mosquitto import Mosquitto
 from tests.whole.operators import Operators, gateways
 from tests.whole.policies import POLICIES, QUOTAS, RATIONING
@@ -132,7 +131,7 @@ def run(storm: Storm, say: Callable[[str], None] | None = None, real_s: float = 
 class _World:
     def __init__(self, storm: Storm, folder: Path, say: Callable[[str], None] | None) -> None:
         self.storm, self.say = storm, say
-        self.clock = PacedClock(START_S, None)
+        self.clock = Time(START_S)
         self.rng = np.random.default_rng([storm.seed, 2])
         self.broker = Broker(self.clock)
         self.members = [self._member(f"s{number}") for number in range(2)]
@@ -258,7 +257,7 @@ class _World:
             await self.clock.run_until(next_s)
             while self._coming and self._coming[0][0] <= self.clock.now_s():
                 heapq.heappop(self._coming)[2]()
-            await asyncio.sleep(0)
+            await others_run()
             for agent in self.agents:
                 agent.look()
             self._revive()
