@@ -162,7 +162,15 @@ class _World:
         hostile, devices = self.tenants.hostile, [one for one in self.agents if one.over_mqtt]
         self.stalls = Stalls(self.clock, self.mosquitto, self.bridges, devices)
         self.reclaims = Reclaims(self.clock, self.agents, self._hindered)
-        mqtt = MqttBlows(self.clock, self.mosquitto, self.bridges, devices, hostile, self._later)
+        mqtt = MqttBlows(
+            self.clock,
+            self.mosquitto,
+            self.group,
+            self.bridges,
+            devices,
+            hostile,
+            self._later,
+        )
         self.operators = Operators(self.clock, self.agents, self.tenants)
         self.aims = Aims(self.clock, self.agents, self.tenants, self._later, self._strike)
         self.blows = Blows(
@@ -346,7 +354,8 @@ class _World:
         leader, between = self.group.holder, self.bridges if agent.over_mqtt else []
         if leader is None or self._state() is None or leader.hindered or agent.hindered:
             return True
-        return any(one.hindered for one in between) or (bool(between) and not self.mosquitto.up)
+        hangs = not self.mosquitto.up or bool(self.mosquitto.holds)
+        return any(one.hindered for one in between) or (bool(between) and hangs)
 
     def _watch(self, stimulus: Stimulus, decision: Decision) -> None:
         self.aims.see(decision.facts, self._state())
