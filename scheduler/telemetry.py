@@ -72,13 +72,15 @@ def _summaries(reports: Sequence[tuple[float, NodeMeasured]], gpus: int) -> NDAr
     memory = np.array([report.gpu_memory_used_mib for _, report in reports], dtype=np.float64)
     power = np.array([report.gpu_power_w for _, report in reports], dtype=np.float64)
     moments = np.array([moment for moment, _ in reports], dtype=np.float64)
-    watts = _mean(power) * np.sum(~np.isnan(power), axis=1)
+    drawn, known = _mean(power)
     count = np.full(len(reports), float(gpus))
-    return np.stack([moments, _mean(used), _mean(memory), watts, count], axis=1)
+    columns = moments, _mean(used)[0], _mean(memory)[0], drawn * known, count
+    return np.stack(columns, axis=1)
 
 
-def _mean(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(r,) mean of what is known in each row; NaN where nothing is."""
-    known = np.sum(~np.isnan(table), axis=1)
-    total = np.nansum(table, axis=1)
-    return np.where(known > 0, total / np.maximum(known, 1), np.nan)
+def _mean(table: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Give (r,) the mean of what is known in each row, NaN where nothing is; and how many are."""
+    missing = np.isnan(table)
+    known = table.shape[1] - missing.sum(axis=1)
+    total = np.where(missing, 0.0, table).sum(axis=1)
+    return np.where(known > 0, total / np.maximum(known, 1), np.nan), known

@@ -356,9 +356,9 @@ class JobRows:
             rows, ids, _ = self.live()
             speed = sites.pools.speed
             found = np.broadcast_to(speed, (len(ids), len(speed)))
-            own_rows = np.array(sorted(self._affinity), dtype=np.int64)
-            own_rows = own_rows[np.isin(own_rows, rows)]
-            some = [row for row in own_rows.tolist() if self._affinity[row]]
+            some = sorted(row for row, own in self._affinity.items() if own)
+            if some:
+                some = np.array(some)[np.isin(some, rows)].tolist()
             if some:
                 found = found.copy()
                 for row in some:

@@ -70,6 +70,9 @@ class Aims:
                 if any(spec.node == node for spec in agent.place.specs)
             ]
             which, of = (have[0], len(self._agents)) if have else (0, 1)
+            devices = [index for index, agent in enumerate(self._agents) if agent.over_mqtt]
+            if blow.kind == "mqtt_held" and which in devices and have:
+                return replace(blow, aim="", who=blow.who % 7 + 7 * devices.index(which))
         return replace(blow, aim="", who=blow.who - blow.who % of + which)
 
     def _node(self, job: str | None, fact: object, state: ClusterState | None) -> str | None:

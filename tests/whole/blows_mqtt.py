@@ -13,12 +13,22 @@ from schemas.events import LinkLost, LinkOpened
 from schemas.topics import MQTT_UP
 from tests.whole.agents import Agent
 from tests.whole.bridges import Bridging
-from tests.whole.mosquitto import Mosquitto
+from tests.whole.broker import Connection
+from tests.whole.mosquitto import Hold, Mosquitto
+from tests.whole.schedulers import Group, Member
 from tests.whole.storm import Blow
 from tests.whole.wires import MqttWire
 
 #: How old a copy of the MQTT broker's file is: what it saves by itself, or a backup.
 SAVED_S, BACKUP_S = 5.0, 900.0
+#: What is held back is the next of these, in turn; of the last, anything.
+HELD = (b".node.born.", b".worker.", b".node.born.", b"", b".node.born.")
+#: A device without connection for so long says all that it has anew.
+ANEW_S = 120.0
+#: Who is dead has started again after about so long.
+DEAD_S = 60.0
+#: Others pass for up to so long until the leader dies; the next one has so long to lead.
+PASSED_S, LED_S = 300.0, 300.0
 KINDS = ("birth", "death", "event", "telemetry", "ack")
 
 
@@ -28,6 +38,7 @@ class MqttBlows:
 
     world: PacedClock
     mosquitto: Mosquitto
+    group: Group[Member]
     bridges: list[Bridging]
     devices: list[Agent]
     hostile: set[bytes]
@@ -45,8 +56,7 @@ class MqttBlows:
         self._bridge(blow).process.pause(300.0 * blow.size**2)
 
     def bridge_cut(self, blow: Blow) -> None:
-        link = self._bridge(blow).link
-        link.cut_until_s = max(link.cut_until_s, self.world.now_s() + 1800.0 * blow.size**2)
+        self._cut(self._bridge(blow).link, 1800.0 * blow.size**2)
 
     def bridge_slow(self, blow: Blow) -> None:
         link = self._bridge(blow).link
@@ -105,6 +115,44 @@ class MqttBlows:
         self.later(self.world.now_s() + 900.0 * blow.size, end)
 
     # --- what devices say ---
+
+    def mqtt_held(self, blow: Blow) -> None:
+        """Hold a word of a device back until others have passed it and the leader is another.
+
+        A device says more when that is confirmed which it is saying, or when it starts again or
+        was without connection for long: then it says all at once, and some of it goes past.
+        """
+        device, kind = self._device(blow), blow.who % len(HELD)
+        hold = Hold(device.name, HELD[kind])
+        self.mosquitto.holds.append(hold)
+        now_s = self.world.now_s()
+        if HELD[kind] == HELD[0]:
+            device.crash()  # who starts says that it is born
+        passed_s = now_s + DEAD_S + PASSED_S * blow.size
+        ends_s = passed_s + 2.0 * (ANEW_S + DEAD_S)
+        if blow.who % 7 < 2:
+            self.later(passed_s, device.crash)
+        else:
+            for at_s in (passed_s, passed_s + ANEW_S + DEAD_S):
+                self.later(at_s, lambda: self._cut(device.link, ANEW_S))
+        self.later(ends_s, self._end_leader)
+        self.later(ends_s, lambda: self._let_go(hold, ends_s + LED_S))
+
+    def _cut(self, link: MqttWire | Connection, seconds: float) -> None:
+        link.cut_until_s = max(link.cut_until_s, self.world.now_s() + seconds)
+
+    def _end_leader(self) -> None:
+        if self.group.holder is not None:
+            self.group.holder.crash()
+
+    def _let_go(self, hold: Hold, until_s: float) -> None:
+        """Let go of what is held once somebody leads again, or when that takes too long."""
+        holder, now_s = self.group.holder, self.world.now_s()
+        service = None if holder is None else holder.service
+        if now_s >= until_s or (service is not None and service.leads):
+            self.mosquitto.let_go(hold)
+        else:
+            self.later(now_s + 5.0, lambda: self._let_go(hold, until_s))
 
     def mqtt_late_copy(self, blow: Blow) -> None:
         """Say again, at its own address, what a device said before."""

@@ -90,6 +90,24 @@ class Session:
         )
 
 
+@dataclass(eq=False)
+class Hold:
+    """A word of a device that somebody on the way keeps, and every copy of it; others pass it."""
+
+    node: str
+    part: bytes  #: The first word that has this in it.
+    message: Outgoing | None = None
+
+    def keeps(self, message: Outgoing) -> bool:
+        """Whether a message is it; the first that fits is kept from now on."""
+        _, _, node, way, *_ = message.address.split("/")
+        if node != self.node or way != "up" or not message.qos or message.retain:
+            return False
+        if self.message is None and self.part in message.value:
+            self.message = message
+        return self.message is not None and self.message.value == message.value
+
+
 class Mosquitto:
     """The broker."""
 
@@ -101,6 +119,7 @@ class Mosquitto:
         self.said: dict[str, set[bytes]] = defaultdict(set)
         self.sessions: dict[str, Session] = {}
         self.retained: dict[str, Outgoing] = {}
+        self.holds: list[Hold] = []
         self._world, self._rng = world, rng
         self._wills: list[tuple[float, int, Session, Outgoing]] = []
         self._waiter = world.waiter()
@@ -146,7 +165,9 @@ class Mosquitto:
     def publish(self, name: str, line: Line, message: Outgoing) -> bool | None:
         """Take a message; False if nobody subscribes, None if the connection is not known."""
         session = self.hear(name, line)
-        return None if session is None else self.tell(message)
+        if session is None:
+            return None
+        return any(hold.keeps(message) for hold in self.holds) or self.tell(message)
 
     def acknowledge(self, name: str, line: Line, packet: int) -> None:
         """Forget a message that a client has taken."""
@@ -183,6 +204,13 @@ class Mosquitto:
             self._waiter.notify()
 
     # --- messages ---
+
+    def let_go(self, hold: Hold) -> None:
+        """Route what was kept; what comes now is no more than late."""
+        if hold in self.holds:
+            self.holds.remove(hold)
+            if hold.message is not None and self.up:  # else its device says it again
+                self.tell(hold.message)
 
     def tell(self, message: Outgoing) -> bool:
         """Route a message to all whom it concerns."""

@@ -167,13 +167,16 @@ class Group(Generic[AnyMember]):
                 if member is not self.holder:
                     member.remove_fetched()
         holder = self.holder
+        if holder is not None and holder.able and holder.heard:
+            holder.deal()  # what begins under its name within the session is dealt the cell anew
+            return
         heard = [member for member in self.members if member.heard]
         heard = [member for member in heard if member.able] or heard
         if holder is not None and now_s - holder.heard_s < SESSION_S:
             if not holder.heard:
                 return
             if holder in heard:
-                holder.deal()  # a process that came back under its name within the session
+                holder.deal()
                 return
         if heard:
             self.holder = heard[self.takeovers % len(heard)]

@@ -28,7 +28,10 @@ class Stalls:
     def look(self) -> list[str]:
         """Name the agents whose oldest word has waited for too long."""
         now_s, found = self._world.now_s(), []
-        hindered = not self._mosquitto.up or any(one.hindered for one in self._bridges)
+        mosquitto = self._mosquitto
+        hindered = (
+            not mosquitto.up or bool(mosquitto.holds) or any(one.hindered for one in self._bridges)
+        )
         for device in self._devices:
             message = None if device.service is None else device.service.oldest_waiting
             if message is None or hindered or device.hindered:

@@ -67,6 +67,7 @@ KINDS = {
     "policy_changed": 3.0,
     "worker_ends_for_good": 1.0,
     "store_fails": 3.0,
+    "mqtt_held": 4.0,
 }
 #: The share of kinds that a seed enables.
 ENABLED = 0.4
@@ -79,7 +80,7 @@ OF_THE_EDGE = ("bridge_", "mqtt_", "cell_")
 AIMED = (
     *("agent_crash", "agent_dead", "agent_torn", "agent_cut", "agent_pause", "agent_farewell"),
     *("scheduler_crash", "scheduler_pause", "scheduler_cut", "cancelled", "asked"),
-    *("worker_fails", "worker_ends_for_good", "store_fails"),
+    *("worker_fails", "worker_ends_for_good", "store_fails", "mqtt_held"),
 )
 AIMED_SHARE = 0.5
 #: The facts of the engine that they wait for: in the life of a job, and of a loan, where there are
@@ -89,6 +90,8 @@ JOB_AIMS = (
     *("JobMigrating", "JobQueued"),
 )
 LOAN_AIMS = ("LoanRequested", "ReclaimStarted", "ReturnOrdered")
+#: A birth that comes late says nothing of a gang that began after it.
+HELD_AIMS = ("LoanRequested", "GangStarting")
 #: How many hours a storm lasts, at least and at most: as many of any length as of its double.
 HOURS = 0.25, 1.2
 #: How many machines there may be (`agents.places`): one of training, two more, the edge's last.
@@ -189,7 +192,10 @@ def _blows(seed: int, hours: float, kind: str, sure: bool) -> list[Blow]:
     for _ in range(count):
         at_s = float(rng.uniform(0.02, 1.0) * hours * 3600.0)
         who, size = int(rng.integers(1 << 16)), float(rng.random())
-        aims = JOB_AIMS if rng.random() < 0.5 or not kind.startswith("agent_") else LOAN_AIMS
+        of_jobs = rng.random() < 0.5 or not kind.startswith("agent_")
+        aims: tuple[str, ...] = JOB_AIMS if of_jobs else LOAN_AIMS
+        if kind == "mqtt_held":
+            aims = HELD_AIMS
         aim = aims[rng.integers(len(aims))] if rng.random() < AIMED_SHARE else ""
         found.append(Blow(at_s, kind, who, size, aim if kind in AIMED else ""))
     return found

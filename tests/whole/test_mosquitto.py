@@ -10,7 +10,7 @@ from bus.clock import PacedClock
 from bus.mqtt_client import WILL_DELAY_S
 from bus.wire import Incoming, LinkDown, Outgoing
 from tests.builders import START_S
-from tests.whole.mosquitto import QUEUED_MAX, SILENCE_S, Mosquitto
+from tests.whole.mosquitto import QUEUED_MAX, SILENCE_S, Hold, Mosquitto
 from tests.whole.process import Process
 from tests.whole.wires import MqttWire
 
@@ -142,3 +142,19 @@ async def test_a_cut_one_way_holds_what_goes_that_way(world: World) -> None:
     assert (world.values("n0"), said.done()) == ([b"1"], False)
     await world.passes(20.0)
     assert (world.values("n0"), said.done()) == ([b"1", b"2"], True)
+
+
+@in_a_world
+async def test_a_word_that_is_held_comes_when_it_is_let_go_and_others_pass_it(world: World) -> None:
+    wire, _ = world.client("n0"), world.client("b", UP)
+    await world.passes(1.0)
+    hold = Hold("n0", b"born")
+    world.broker.holds.append(hold)
+    for value in (b"first", b"born 1", b"born 2", b"born 1"):
+        wire.send(Outgoing(UP, value))
+    await world.passes(1.0)
+    assert world.values("b") == [b"first", b"born 2"]
+    world.broker.let_go(hold)
+    wire.send(Outgoing(UP, b"born 1"))
+    await world.passes(1.0)
+    assert world.values("b") == [b"first", b"born 2", b"born 1", b"born 1"]

@@ -2,9 +2,11 @@
 
 import os
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
+from scheduler.intake import Intake
 from tests.whole.planted import PLANTED
 from tests.whole.shrink import shrink
 from tests.whole.storm import Blow, Job, Storm, draw
@@ -46,6 +48,17 @@ def test_a_forged_birth_takes_no_node_that_a_restored_log_does_not_know() -> Non
     cut, restored = Blow(60.0, "agent_cut", 1, 0.5), Blow(120.0, "log_restored", 0, 1.0)
     forged = Blow(300.0, "forged", 1, 0.0)
     assert run(Storm(1, 0.6, (cut, restored, forged), (), places=(0, 3), bridges=1)).broken == []
+
+
+def test_a_birth_that_is_held_until_another_leads_ends_no_gang() -> None:
+    """The gang began after it was said; who does not know what others have heard believes it."""
+    held = Blow(590.0, "mqtt_held", 2, 0.0, "LoanRequested")
+    jobs = (Job(60.0, "j0", 4, 4, 20_000, "t0"), Job(600.0, "j1", 2, 2, 5_000, "t1"))
+    storm = Storm(1, 1.0, (held,), jobs, places=(0, 3))
+    ran = run(storm)
+    assert (ran.broken, ran.facts["StrayFound"]) == ([], 0)
+    with patch.object(Intake, "heard_before", lambda self, newest: None):
+        assert run(storm).facts["StrayFound"] == 1
 
 
 def test_one_storm_is_one_run() -> None:

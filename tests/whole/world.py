@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from bus.clock import PacedClock
 from scheduler import garbage
 from scheduler.core.settings import Settings
 from scheduler.core.state import ClusterState
@@ -48,7 +47,7 @@ from tests.whole.bridges import Bridging, Device
 from tests.whole.broker import Broker
 from tests.whole.laws import SHOWN, Books, broken, facts
 from tests.whole.laws_requests import requests_broken
-from tests.whole.loop import Loop
+from tests.whole.loop import Loop, Time, others_run
 from tests.whole.mosquitto import Mosquitto
 from tests.whole.operators import Operators, gateways
 from tests.whole.policies import POLICIES, QUOTAS, RATIONING
@@ -132,7 +131,7 @@ def run(storm: Storm, say: Callable[[str], None] | None = None, real_s: float = 
 class _World:
     def __init__(self, storm: Storm, folder: Path, say: Callable[[str], None] | None) -> None:
         self.storm, self.say = storm, say
-        self.clock = PacedClock(START_S, None)
+        self.clock = Time(START_S)
         self.rng = np.random.default_rng([storm.seed, 2])
         self.broker = Broker(self.clock)
         self.members = [self._member(f"s{number}") for number in range(2)]
@@ -163,7 +162,15 @@ class _World:
         hostile, devices = self.tenants.hostile, [one for one in self.agents if one.over_mqtt]
         self.stalls = Stalls(self.clock, self.mosquitto, self.bridges, devices)
         self.reclaims = Reclaims(self.clock, self.agents, self._hindered)
-        mqtt = MqttBlows(self.clock, self.mosquitto, self.bridges, devices, hostile, self._later)
+        mqtt = MqttBlows(
+            self.clock,
+            self.mosquitto,
+            self.group,
+            self.bridges,
+            devices,
+            hostile,
+            self._later,
+        )
         self.operators = Operators(self.clock, self.agents, self.tenants)
         self.aims = Aims(self.clock, self.agents, self.tenants, self._later, self._strike)
         self.blows = Blows(
@@ -258,7 +265,7 @@ class _World:
             await self.clock.run_until(next_s)
             while self._coming and self._coming[0][0] <= self.clock.now_s():
                 heapq.heappop(self._coming)[2]()
-            await asyncio.sleep(0)
+            await others_run()
             for agent in self.agents:
                 agent.look()
             self._revive()
@@ -347,7 +354,8 @@ class _World:
         leader, between = self.group.holder, self.bridges if agent.over_mqtt else []
         if leader is None or self._state() is None or leader.hindered or agent.hindered:
             return True
-        return any(one.hindered for one in between) or (bool(between) and not self.mosquitto.up)
+        hangs = not self.mosquitto.up or bool(self.mosquitto.holds)
+        return any(one.hindered for one in between) or (bool(between) and hangs)
 
     def _watch(self, stimulus: Stimulus, decision: Decision) -> None:
         self.aims.see(decision.facts, self._state())
