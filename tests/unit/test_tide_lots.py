@@ -79,3 +79,15 @@ def test_a_job_that_only_one_site_of_a_lot_can_run_goes_there() -> None:
     assert len(found.market.lots) == 1
     assert found.got()["large"] == ("b", 8)
     assert {found.got()[f"j{n}"][0] for n in range(2)} == {"a"}
+
+
+@pytest.mark.parametrize("order", ["small gangs are dearer", "large gangs are dearer"])
+def test_who_comes_with_a_small_gang_leaves_room_for_a_large_one(order: str) -> None:
+    """The site with most room is the only one that can hold the gang of 8."""
+    hours = (1.0, 2.0) if order == "small gangs are dearer" else (2.0, 1.0)
+    jobs = [
+        Job("small", hours[0] * HOUR_S, sizes=(2,)),
+        Job("large", hours[1] * HOUR_S, sizes=(8,)),
+    ]
+    got = opened(snapshot([Pool("a", gpus=4), Pool("b")], jobs)).got()
+    assert got == {"small": ("a", 2), "large": ("b", 8)}

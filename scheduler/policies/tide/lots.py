@@ -58,11 +58,14 @@ class Lots:
                 several.searchsorted(site[stays]), wants[stays], len(several)
             )
             rows, first = np.unique(steps.row, return_index=True)
-            for row in rows[first.argsort()].tolist():  # the steepest first step first
-                if comes[row]:
-                    best = int(np.where(self.open_to[several, row], room, -np.inf).argmax())
-                    site[row] = several[best]
-                    room[best] -= wants[row]
+            rows, first = rows[comes[rows]], first[comes[rows]]
+            may = self.open_to[several[:, None], rows]
+            # Who can be at few sites first, then large gangs: small ones find room beside them.
+            # Of equal ones the steepest first step.
+            for at in np.lexsort((first, -wants[rows], may.sum(axis=0))).tolist():
+                best = int(np.where(may[:, at], room, -np.inf).argmax())
+                site[rows[at]] = several[best]
+                room[best] -= wants[rows[at]]
         return site
 
 
