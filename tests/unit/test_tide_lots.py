@@ -79,3 +79,49 @@ def test_a_job_that_only_one_site_of_a_lot_can_run_goes_there() -> None:
     assert len(found.market.lots) == 1
     assert found.got()["large"] == ("b", 8)
     assert {found.got()[f"j{n}"][0] for n in range(2)} == {"a"}
+
+
+@pytest.mark.parametrize("order", ["small gangs are dearer", "large gangs are dearer"])
+def test_who_comes_with_a_small_gang_leaves_room_for_a_large_one(order: str) -> None:
+    """The site with most room is the only one that can hold the gang of 8."""
+    hours = (1.0, 2.0) if order == "small gangs are dearer" else (2.0, 1.0)
+    jobs = [
+        Job("small", hours[0] * HOUR_S, sizes=(2,)),
+        Job("large", hours[1] * HOUR_S, sizes=(8,)),
+    ]
+    got = opened(snapshot([Pool("a", gpus=4), Pool("b")], jobs)).got()
+    assert got == {"small": ("a", 2), "large": ("b", 8)}
+
+
+@pytest.mark.parametrize("hours", [1.0, 4.0, 10.0])
+def test_who_runs_makes_room_for_a_job_that_cannot_use_what_is_idle_in_the_lot(
+    hours: float,
+) -> None:
+    """One of two moves to the idle site: the job that waits needs more memory than is there."""
+    pools = [Pool("a"), Pool("b", memory_mib=16_000.0)]
+    runs = [Job(f"r{n}", HOUR_S, sizes=(4,), held={"a-000": 4}) for n in range(2)]
+    large = Job("large", hours * HOUR_S, sizes=(4,), memory_mib=50_000.0)
+    seen = snapshot(pools, [*runs, large])
+    got = opened(seen).got()
+    assert got["large"] == ("a", 4)
+    assert sorted(got[f"r{n}"] for n in range(2)) == [("a", 4), ("b", 4)]
+
+
+def test_gangs_come_together_at_one_site_where_a_large_one_waits_for_the_other() -> None:
+    runs = [Job(f"r{name}", HOUR_S, sizes=(8,), held={f"{name}-000": 8}) for name in "ab"]
+    pools = [Pool("a", nodes=2), Pool("b", nodes=2)]
+    got = opened(snapshot(pools, [*runs, Job("large", 2 * HOUR_S, sizes=(16,))])).got()
+    assert got["large"][1] == 16
+    assert got["ra"] == got["rb"]
+
+
+def test_nobody_moves_for_a_job_that_gains_less_than_that_costs() -> None:
+    """A pause of minutes, for minutes of work that can wait."""
+    pools = [Pool("a"), Pool("b", memory_mib=16_000.0)]
+    runs = [
+        Job(f"r{n}", HOUR_S, sizes=(4,), held={"a-000": 4}, checkpoint_cost_s=400.0)
+        for n in range(2)
+    ]
+    large = Job("large", 40 * HOUR_S, sizes=(1,), memory_mib=50_000.0)
+    got = opened(snapshot(pools, [*runs, large])).got()
+    assert got == {"r0": ("a", 4), "r1": ("a", 4)}

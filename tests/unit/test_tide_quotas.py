@@ -214,11 +214,14 @@ def test_within_a_guarantee_the_class_decides_then_the_worth() -> None:
     assert set(after(seen, a="4..")) == {"a_2", "b_x"}
 
 
-def test_who_is_within_a_guarantee_has_its_base_size_before_another_of_them_grows() -> None:
+@pytest.mark.parametrize("priority", [0, 2])
+def test_who_is_within_a_guarantee_has_its_base_size_before_another_of_them_grows(
+    priority: int,
+) -> None:
     """There is room for 16: base sizes of 4 and 8, or twice the first and nothing for the other."""
     jobs = {
-        "a_short": Job("", 2_000.0, sizes=(4, 8), power=0.99),
-        "b_long": Job("", 400_000.0, sizes=(8,)),
+        "a_short": Job("", 2_000.0, sizes=(4, 8), power=0.99, priority=priority),
+        "b_long": Job("", 400_000.0, sizes=(8,), priority=-priority),
         "b_one": Job("", 300.0, sizes=(1,)),
     }
     got = after(see([Pool("train", nodes=2)], **jobs), a="4..", b="9..9")

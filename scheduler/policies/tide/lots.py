@@ -3,8 +3,11 @@
 With a price each they would take turns at being the cheapest: jobs would go to and fro between
 them, at the price of a pause, and gain nothing. In a lot who runs stays where it is, and who comes
 goes where most room is left. Who has too little room there may move to what nobody else wants.
+Jobs also move there to make room for one that waits and cannot use it, as its GPUs have too little
+memory, or it is too small for a gang.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,11 +61,14 @@ class Lots:
                 several.searchsorted(site[stays]), wants[stays], len(several)
             )
             rows, first = np.unique(steps.row, return_index=True)
-            for row in rows[first.argsort()].tolist():  # the steepest first step first
-                if comes[row]:
-                    best = int(np.where(self.open_to[several, row], room, -np.inf).argmax())
-                    site[row] = several[best]
-                    room[best] -= wants[row]
+            rows, first = rows[comes[rows]], first[comes[rows]]
+            may = self.open_to[several[:, None], rows]
+            # Who can be at few sites first, then large gangs: small ones find room beside them.
+            # Of equal ones the steepest first step.
+            for at in np.lexsort((first, -wants[rows], may.sum(axis=0))).tolist():
+                best = int(np.where(may[:, at], room, -np.inf).argmax())
+                site[rows[at]] = several[best]
+                room[best] -= wants[rows[at]]
         return site
 
 
@@ -145,3 +151,100 @@ def relieved(market: Market, value: Floats, bound: Ints, site: Ints, level: Ints
                 slope[job], site[row] = -np.inf, one
                 moves += 1
     return site
+
+
+def room_made(
+    market: Market, value: Floats, bound: Ints, site: Ints, level: Ints, shut: Collection[int]
+) -> tuple[Ints, Ints]:
+    """Start jobs that wait while their lot has GPUs left, but none that they can use.
+
+    Others move to those GPUs from a site that can run such a job, if that costs less than it gains.
+
+    Args:
+        market: Who competes.
+        value: (S, r, k) of `worth`.
+        bound: (r,) site that keeps room for a job, -1: none.
+        site: (r,) where each is.
+        level: (r,) what it has there.
+        shut: Sites at which some GPUs are only lent by jobs that come back for them.
+
+    Returns:
+        (r,) sites and levels.
+    """
+    idle = market.gpus - np.bincount(site, market.sizes[level], len(market.gpus)).astype(np.int64)
+    idle[[*shut]] = 0
+    waits = ((level == 0) & (bound < 0)).nonzero()[0]
+    site, level, moves = site.copy(), level.copy(), 0
+    for sites in market.lots if len(waits) else ():
+        if len(sites) == 1 or not idle[sites].any():
+            continue
+        own = value[sites[:, None], waits, market.base[waits]]
+        own[np.isin(sites, [*shut])] = -np.inf
+        least = market.sizes[market.base[waits]]
+        slope = np.where(least <= idle[sites].sum(), own.max(axis=0) / least, -np.inf)
+        for at in (-slope).argsort(kind="stable")[:MOVES].tolist():
+            job, gpus = int(waits[at]), int(least[at])
+            if not slope[at] > LEAST_SLOPE or level[job]:
+                continue
+            for to in (-own[:, at]).argsort(kind="stable").tolist():
+                if not own[to, at] > 0.0:
+                    break
+                one = int(sites[to])
+                goes = _making_room(market, value, bound, site, level, idle, sites, one, gpus)
+                if goes is None or moves + len(goes) > MOVES:
+                    continue
+                if sum(cost for _, _, cost in goes) >= own[to, at]:
+                    continue
+                for row, other, _ in goes:
+                    size = int(market.sizes[level[row]])
+                    idle[one] += size
+                    idle[other] -= size
+                    site[row] = other
+                site[job], level[job] = one, market.base[job]
+                idle[one] -= gpus
+                moves += len(goes)
+                break
+    return site, level
+
+
+def _making_room(
+    market: Market,
+    value: Floats,
+    bound: Ints,
+    site: Ints,
+    level: Ints,
+    idle: Ints,
+    sites: Ints,
+    one: int,
+    gpus: int,
+) -> list[tuple[int, int, float]] | None:
+    """Find who could go from a site of a lot to which other one, and what that costs; None: nobody.
+
+    Args:
+        market: Who competes.
+        value: (S, r, k) of `worth`.
+        bound: (r,)
+        site: (r,) where each is.
+        level: (r,) what it has there.
+        idle: (S,) GPUs that nobody has.
+        sites: Of the lot.
+        one: Where room is wanted.
+        gpus: That there must be.
+    """
+    rows = ((site == one) & (level > 0) & (bound < 0)).nonzero()[0]
+    room, size, short = idle[sites], market.sizes[level[rows]], gpus - int(idle[one])
+    if np.sort(size)[-MOVES:].sum() < short:
+        return None
+    cost = value[one, rows, level[rows]] - value[sites[:, None], rows, level[rows]]
+    cost += np.where(market.home[rows] == one, (1 - STAY) * value[one, rows, level[rows]], 0.0)
+    room[sites == one] = 0
+    goes = list[tuple[int, int, float]]()
+    for at in (cost.min(axis=0, initial=np.inf) / size).argsort(kind="stable").tolist():
+        if short <= 0:
+            break
+        best = int(np.where(room >= size[at], cost[:, at], np.inf).argmin())
+        if room[best] >= size[at] and cost[best, at] < np.inf:
+            goes.append((int(rows[at]), int(sites[best]), float(cost[best, at])))
+            room[best] -= size[at]
+            short -= int(size[at])
+    return goes if short <= 0 else None

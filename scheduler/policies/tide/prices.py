@@ -14,7 +14,7 @@ import numpy as np
 from scheduler.policies.interface import Bools, Floats, Ints
 from scheduler.policies.parts.hull import Steps, climb, climb_anew, grow, take
 from scheduler.policies.tide.commitments import free_over_time
-from scheduler.policies.tide.lots import lots_of, relieved
+from scheduler.policies.tide.lots import lots_of, relieved, room_made
 from scheduler.policies.tide.market import STAY, Market, by_part
 from scheduler.policies.tide.promises import Kept, Promises
 
@@ -138,7 +138,8 @@ def _clear(market: Market, value: Floats, promises: Promises) -> Cleared:
             waits = (level == 0) & (bound < 0)
         if not np.count_nonzero((site != before[0]) | (level != before[1])):
             break
-    site, lacks = lacking(bids, waits, site)
+    site, level = room_made(market, value, bound, site, level, lent)
+    site, lacks = lacking(bids, (level == 0) & (bound < 0), site)
     return Cleared(site, level, price, np.where(lacks < FAR, np.maximum(lacks, 1), 0), bids)
 
 

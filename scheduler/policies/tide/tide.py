@@ -60,6 +60,8 @@ class Tide:
        that is as much at several, to GPUs that nobody takes back), and has the size whose last GPU
        is worth the price. Of sites of one price it stays where it is; if it comes, it goes where
        most is left; and where it has little room, it moves to GPUs that nobody else wants.
+       Where a job waits that cannot use those, others move to them to make room for it, if that
+       costs less than it gains.
        If all that is worth less than what there is, those who run keep what they have.
        A gang that comes and would lie on two nodes has one to itself if smaller gangs there, or
        some of them, lose less by moving to other nodes of the site than it would by lying apart.

@@ -93,7 +93,7 @@ def worth(market: Market, weight: Floats, horizon_s: float, rank: Ints, entitled
     if np.count_nonzero(rank):
         dearest = np.full(int(rank.max()) + 1, 1e-9)  # of each class
         np.maximum.at(dearest, rank, (value[:, :, 1:] / market.sizes[1:]).max(axis=(0, 2)))
-        right = (dearest.cumsum() - dearest)[rank] + np.where(entitled, dearest[rank], 0.0)
+        right = (dearest.cumsum() - dearest)[rank] + np.where(entitled, dearest.sum(), 0.0)
         value += (RIGHT * right * market.sizes[market.base])[:, None]
     value[:, :, 0] = 0.0
     return value
