@@ -46,7 +46,7 @@ class Layout:
             raise ValueError("pools: two of them, or of their nodes, have the same name")
         self.pool: Ints = np.array([m for _, m in named], dtype=np.int64)
         self.gpus: Ints = np.array([every[m].gpus_per_node for _, m in named], dtype=np.int64)
-        self._agent, self._site = self._agents()
+        self._agent, self._site = self._agents()  # of each node
         self.total = int(self.gpus.sum())
         self.pools = Pools(
             ids=tuple(pool.id for pool in every),
@@ -57,18 +57,21 @@ class Layout:
         )
 
     def _agents(self) -> tuple[list[str], list[int]]:
-        """Name each node's agent, and number its site: by pool, or by its first node."""
+        """Name each node's agent, and number its site.
+
+        A pool of one agent is a site by its own number; else each agent's nodes are one, numbered
+        after all pools by the first of them.
+        """
         agents, sites = list[str](), list[int]()
-        before: Counter[int] = Counter()
-        first: dict[str, int] = {}
+        before, first = Counter[int](), dict[str, int]()
         for node, m in enumerate(self.pool.tolist()):
-            pool, many = self.all_pools[m], len(self.all_pools)
-            alone = pool.kind == Kind.EDGE
-            part = before[m] * pool.agents // pool.nodes
-            agent = f"{pool.id}-{part}" if pool.agents > 1 else pool.id
-            agents.append(self.ids[node] if alone else agent)
-            several = alone or pool.agents > 1
-            sites.append(many + first.setdefault(agents[-1], node) if several else m)
+            pool, agent, site = self.all_pools[m], self.all_pools[m].id, m
+            if pool.kind == Kind.EDGE or pool.agents > 1:
+                part = before[m] * pool.agents // pool.nodes
+                agent = self.ids[node] if pool.kind == Kind.EDGE else f"{pool.id}-{part}"
+                site = len(self.all_pools) + first.setdefault(agent, node)
+            agents.append(agent)
+            sites.append(site)
             before[m] += 1
         return agents, sites
 
@@ -95,7 +98,7 @@ class Layout:
         return self.all_pools[int(self.pool[node])]
 
     def agent_of(self, node: int) -> str:
-        """Name a node's agent: each edge server has one of its own."""
+        """Name a node's agent: each edge server has its own; a pool has one, or `agents`."""
         return self._agent[node]
 
     def placement(self, allocation: Mapping[str, Sequence[int]]) -> Placement:

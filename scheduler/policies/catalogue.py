@@ -21,7 +21,7 @@ CATALOGUE: Mapping[str, Entry] = {
         "remaining work, speed at each size, deadlines, owners' load, edge servers, quotas",
         "promised deadlines kept, then mean completion time, by lending, scaling and offloading",
         "O(n k m log(n k m)) for m sites; with deadlines O(n k S)",
-        "ours: heSRPT's weights, commitment on admission, Aryl's loans, one price for like GPUs",
+        "ours: heSRPT's weights, commitment on admission, Aryl's loans, one price for alike sites",
     ),
     "fifo": Entry("declared lengths, to backfill", "order of arrival", "O(n log n)", "classic"),
     "sjf": Entry(

@@ -1,4 +1,4 @@
-"""One price a site: who goes where, with how much, and how near the best that is."""
+"""One price a lot: who goes where, with how much, and how near the best that is."""
 
 from itertools import product
 

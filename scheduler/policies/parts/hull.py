@@ -6,7 +6,7 @@ is but for the last step.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,6 +34,10 @@ class Steps:
     def of(self, which: Ints | slice) -> "Steps":
         """Return some of them."""
         return Steps(self.row[which], self.end[which], self.cost[which], self.slope[which])
+
+    def of_rows(self, which: Bools) -> "Steps":
+        """Return those of some rows."""
+        return self.of(which[self.row].nonzero()[0])
 
     def fitting(self, gpus: int) -> int:
         """Return how many steps, from the first on, so many GPUs pay for."""
@@ -79,11 +83,8 @@ def climb_anew(sizes: Ints, value: Floats, start: Ints, before: Steps, same: Boo
     others = (~same).nonzero()[0]
     if 4 * len(others) > len(same):
         return climb(sizes, value, start)
-    kept, new = before.of(same[before.row].nonzero()[0]), climb(sizes, value[others], start[others])
-    row = np.concatenate((kept.row, others[new.row]))
-    slope = np.concatenate((kept.slope, new.slope))
-    end, cost = np.concatenate((kept.end, new.end)), np.concatenate((kept.cost, new.cost))
-    return Steps(row, end, cost, slope).of(_steepest(slope, row, np.zeros_like(row)))
+    new = climb(sizes, value[others], start[others])
+    return merged((before.of_rows(same), replace(new, row=others[new.row])))
 
 
 def merged(parts: Sequence[Steps]) -> Steps:

@@ -254,7 +254,7 @@ def _limits(sizes: Ints, steps: Steps, wants: Ints, now: Ints, of: Ints, apart: 
     """
     found = np.zeros(len(of), dtype=np.int64)
     for one, gpus in enumerate(apart):
-        mine = steps.of((of[steps.row] == one).nonzero()[0])
+        mine = steps.of_rows(of == one)
         more = sizes[mine.end] - np.maximum(sizes[mine.end] - mine.cost, now[mine.row])
         paid = gpus + int(now[of == one].sum()) + np.cumsum(np.maximum(more, 0))
         enough = (mine.end >= wants[mine.row]).nonzero()[0][::-1]

@@ -1,10 +1,10 @@
-"""Sites at which jobs are about as fast are one lot, and a lot has one price.
+"""Sites of one kind at which jobs are about equally fast are one lot, and a lot has one price.
 
 With a price each they would take turns at being the cheapest: jobs would go to and fro between
-them, at the price of a pause, and gain nothing. In a lot who runs stays where it is, and who comes
-goes where most room is left. Who has too little room there may move to what nobody else wants.
-Jobs also move there to make room for one that waits and cannot use it, as its GPUs have too little
-memory, or it is too small for a gang.
+them, pause each time, and gain nothing. In a lot a job that runs stays where it is, and one that
+comes goes where most GPUs are left. One that could grow at another site may move there if nobody
+else wants those GPUs; and so may those that make room for one that waits and cannot use them, as
+they have too little memory, or are too few for a gang.
 """
 
 from collections.abc import Collection
@@ -12,108 +12,93 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.policies.interface import Bools, Floats, Ints
+from scheduler.policies.interface import Floats, Ints
 from scheduler.policies.parts.hull import LEAST_SLOPE, Steps, merged
 from scheduler.policies.tide.market import STAY, Market
 
-#: In one plan so many jobs at most move to a site of their lot that has GPUs left.
+#: So many jobs at most move to another site of their lot each time that GPUs are shared out.
 MOVES = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lots:
-    """What is sold at one price each. K lots, S sites."""
+    """What all jobs would pay for the GPUs of each lot; K lots, S sites.
+
+    In each lot a job bids for one site: where it must stay, or else the best for it.
+    """
 
     of: Ints  #: (S,) the lot of each site.
-    first: Ints  #: (K,) a site of each lot.
-    own: list[Steps]  #: What all jobs would pay for each, the steepest first.
-    left: Ints  #: (S,) GPUs that nobody is promised.
-    value: Floats  #: (K, r, k) of `worth`, where each job bids.
-    at: Ints  #: (K, r) the site at which it bids: where it runs or is bound, or the best.
-    #: (S, r) where a job that comes to a lot of several sites may be; not if it is one of one.
-    open_to: Bools
-
-    @property
-    def room(self) -> list[int]:
-        """GPUs of each lot that nobody is promised."""
-        gpus: list[int] = np.bincount(self.of, np.maximum(self.left, 0)).astype(np.int64).tolist()
-        return gpus
-
-    def sites(self, lot: Ints, sizes: Ints) -> Ints:
-        """Find (r,) the site of each job in its lot.
-
-        Args:
-            lot: (r,)
-            sizes: (k,) GPUs of each level.
-        """
-        each = np.arange(len(lot))
-        site: Ints = self.at[lot, each]
-        for one, gpus in enumerate(self.room):
-            several = (self.of == one).nonzero()[0]
-            if len(several) == 1:
-                continue
-            steps = self.own[one].of((lot[self.own[one].row] == one).nonzero()[0])
-            steps = steps.of(slice(steps.fitting(gpus)))
-            wants = np.bincount(steps.row, steps.cost, len(lot))
-            comes = self.open_to[several].any(axis=0)
-            stays = (lot == one) & ~comes
-            room = self.left[several] - np.bincount(
-                several.searchsorted(site[stays]), wants[stays], len(several)
-            )
-            rows, first = np.unique(steps.row, return_index=True)
-            rows, first = rows[comes[rows]], first[comes[rows]]
-            may = self.open_to[several[:, None], rows]
-            # Who can be at few sites first, then large gangs: small ones find room beside them.
-            # Of equal ones the steepest first step.
-            for at in np.lexsort((first, -wants[rows], may.sum(axis=0))).tolist():
-                best = int(np.where(may[:, at], room, -np.inf).argmax())
-                site[rows[at]] = several[best]
-                room[best] -= wants[rows[at]]
-        return site
+    own: list[Steps]  #: The steps of all jobs in each lot, the steepest first.
+    room: list[int]  #: GPUs of each lot that nobody is promised.
+    at: Ints  #: (K, r) the site that each job bids for.
+    value: Floats  #: (K, r, k) of `worth`, at that site.
 
 
-def lots_of(market: Market, value: Floats, bound: Ints, own: list[Steps], left: Ints) -> Lots:
+def lots_of(market: Market, value: Floats, fixed: Ints, own: list[Steps], left: Ints) -> Lots:
     """Put together what all jobs would pay for each lot.
 
     Args:
         market: Who competes.
         value: (S, r, k) of `worth`.
-        bound: (r,) site that keeps room for a job, -1: none.
-        own: What all would pay at each site.
+        fixed: (r,) the only site of its lot where a job may be, -1: it may be at any.
+        own: The steps of all jobs at each site, the steepest first.
         left: (S,) GPUs that nobody is promised.
     """
-    count, r = len(market.sites), len(bound)
-    of, first = np.empty(count, dtype=np.int64), np.array([sites[0] for sites in market.lots])
+    of, each = np.empty(len(market.sites), dtype=np.int64), np.arange(len(fixed))
     for one, sites in enumerate(market.lots):
         of[sites] = one
-    at = np.repeat(first[:, None], r, axis=1)
-    open_to = np.zeros((count, r), dtype=np.bool_)
-    if len(first) == count:
-        return Lots(of, first, own, left, value, at, open_to)
-    best, offered = np.empty_like(value[: len(first)]), list[Steps]()
-    for one, sites in enumerate(market.lots):
-        best[one] = value[sites[0]]
-        if len(sites) == 1:
-            offered.append(own[sites[0]])
-            continue
-        top = np.array([np.maximum.reduce(value[site, :, 1:], axis=1) for site in sites.tolist()])
-        at[one] = sites[top.argmax(axis=0)]
-        open_to[sites] = top >= STAY * np.maximum.reduce(top)
-        for fixed in (market.home, bound):
-            here = ((fixed >= 0) & (of[fixed] == one)).nonzero()[0]
-            at[one, here] = fixed[here]
-            open_to[sites[:, None], here] = False
-        parts = []
-        for site in sites.tolist():
-            mine = at[one] == site
-            best[one, mine] = value[site, mine]
-            parts.append(own[site].of(mine[own[site].row].nonzero()[0]))
-        offered.append(merged(parts))
-    return Lots(of, first, offered, left, best, at, open_to)
+    first = np.array([sites[0] for sites in market.lots])
+    at = np.repeat(first[:, None], len(fixed), axis=1)
+    value_at, steps = value[first], [own[site] for site in first.tolist()]
+    for one, sites in _of_several(market):
+        most = [np.maximum.reduce(value[site, :, 1:], axis=1) for site in sites.tolist()]
+        at[one] = np.where(np.isin(fixed, sites), fixed, sites[np.argmax(most, axis=0)])
+        value_at[one] = value[at[one], each]
+        steps[one] = merged([own[site].of_rows(at[one] == site) for site in sites.tolist()])
+    room = [int(np.maximum(left[sites], 0).sum()) for sites in market.lots]
+    return Lots(of, steps, room, at, value_at)
+
+
+def settled(market: Market, value: Floats, fixed: Ints, left: Ints, lots: Lots, lot: Ints) -> Ints:
+    """Find (r,) the site of each job in its lot: one that comes goes where most GPUs are left.
+
+    Those who come choose one after the other, each among the sites that are about as good for it as
+    the best: who has few of those first, then large gangs, as small ones find room beside them; of
+    equal ones who gains most by its first GPUs.
+
+    Args:
+        market: Who competes.
+        value: (S, r, k) of `worth`.
+        fixed: (r,) the only site of its lot where a job may be, -1: it may be at any.
+        left: (S,) GPUs that nobody is promised.
+        lots: What all would pay for each.
+        lot: (r,) the lot of each job.
+    """
+    site: Ints = lots.at[lot, np.arange(len(lot))]
+    for one, sites in _of_several(market):
+        steps = lots.own[one].of_rows(lot == one)
+        steps = steps.of(slice(steps.fitting(lots.room[one])))
+        wants = np.bincount(steps.row, steps.cost, len(lot))
+        stays = np.isin(fixed, sites)
+        room = (left - np.bincount(fixed[stays], wants[stays], len(left)))[sites]
+        rows, first = np.unique(steps.row, return_index=True)
+        comes, first = rows[~stays[rows]], first[~stays[rows]]
+        most = np.maximum.reduce(value[sites[:, None], comes, 1:], axis=2)
+        good = most >= STAY * np.maximum.reduce(most)
+        for at in np.lexsort((first, -wants[comes], good.sum(axis=0))).tolist():
+            there = int(np.where(good[:, at], room, -np.inf).argmax())
+            site[comes[at]] = sites[there]
+            room[there] -= wants[comes[at]]
+    return site
+
+
+def _of_several(market: Market) -> list[tuple[int, Ints]]:
+    """List the lots of several sites by number, and these sites."""
+    return [(one, sites) for one, sites in enumerate(market.lots) if len(sites) > 1]
 
 
 def relieved(market: Market, value: Floats, bound: Ints, site: Ints, level: Ints) -> Ints:
-    """Move jobs that would have more at another site of their lot to GPUs that are left there.
+    """Move jobs that run to other sites of their lots where GPUs are left and they would have more.
 
     Args:
         market: Who competes.
@@ -125,25 +110,21 @@ def relieved(market: Market, value: Floats, bound: Ints, site: Ints, level: Ints
     Returns:
         (r,) sites; what they have there is to be found anew.
     """
-    several = [sites for sites in market.lots if len(sites) > 1]
-    if not several:
-        return site
-    idle = market.gpus - np.bincount(site, market.sizes[level], len(market.gpus)).astype(np.int64)
     site, sizes, moves = site.copy(), market.sizes[1:], 0
-    for sites in several:
+    idle = market.gpus - np.bincount(site, market.sizes[level], len(market.gpus))
+    for _, sites in _of_several(market):
         for one in sites.tolist():
-            others = np.isin(site, sites) & (site == market.home) & (site != one) & (bound < 0)
-            rows = others.nonzero()[0] if idle[one] > 0 else ()
-            if not len(rows):
+            may = np.isin(site, sites) & (site == market.home) & (site != one) & (bound < 0)
+            rows = may.nonzero()[0]
+            if idle[one] <= 0 or not len(rows):
                 continue
             now = value[site[rows], rows, level[rows]]
             now += (1 - STAY) * np.maximum(value[site[rows], rows, market.present[rows]], 0.0)
             slope = (value[one, rows, 1:] - now[:, None]) / sizes
             while moves < MOVES:
-                job, size = divmod(
-                    int(np.where(sizes <= idle[one], slope, -np.inf).argmax()), len(sizes)
-                )
-                if not slope[job, size] > LEAST_SLOPE or sizes[size] > idle[one]:
+                fits = np.where(sizes <= idle[one], slope, -np.inf)
+                job, size = divmod(int(fits.argmax()), len(sizes))
+                if not fits[job, size] > LEAST_SLOPE:
                     break
                 row = int(rows[job])
                 idle[site[row]] += market.sizes[level[row]]

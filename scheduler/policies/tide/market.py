@@ -32,7 +32,7 @@ class Market:
     sizes: Ints  #: (k,) GPUs of each level, ascending.
     sites: Ints  #: (S,) indices into `Pools`.
     firm: Bools  #: (S,) training's own: nobody takes them back.
-    lots: tuple[Ints, ...]  #: Those at which most jobs are about as fast, together; in order.
+    lots: tuple[Ints, ...]  #: Sites that have one price, together (`_lots`).
     gpus: Ints  #: (S,) for all of the jobs together.
     home: Ints  #: (r,) site where it runs, -1: it waits, or must leave where it is.
     present: Ints  #: (r,) level held there.
@@ -149,6 +149,9 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
 def _lots(kind: Ints, speed: Floats, rate: Floats) -> tuple[Ints, ...]:
     """Put sites of one kind together at which most jobs are about as fast as at the fastest.
 
+    Nobody would move from one of them to another for the difference, see `STAY`. The lots, and the
+    sites of each, are in ascending order.
+
     Args:
         kind: (S,)
         speed: (S,) of the sites' GPUs.
@@ -157,16 +160,18 @@ def _lots(kind: Ints, speed: Floats, rate: Floats) -> tuple[Ints, ...]:
     found: list[list[int]] = []
     for one in np.argsort(-speed, kind="stable").tolist():
         for lot in found:
-            if kind[lot[0]] != kind[one]:
-                continue
-            one_s, other_s = rate[one], rate[lot[0]]
-            same = np.minimum(one_s, other_s) >= STAY * np.maximum(one_s, other_s)
-            if 2 * np.count_nonzero(same.all(axis=1)) > len(same):
+            if kind[lot[0]] == kind[one] and _alike(rate[lot[0]], rate[one]):
                 lot.append(one)
                 break
         else:
             found.append([one])
     return tuple(np.array(lot) for lot in sorted(map(sorted, found)))
+
+
+def _alike(one: Floats, other: Floats) -> bool:
+    """Say whether most jobs are about as fast at one site as at another, by (r, k) of `rate`."""
+    same = np.minimum(one, other) >= STAY * np.maximum(one, other)
+    return bool(2 * np.count_nonzero(same.all(axis=1)) > len(same))
 
 
 def by_part(columns: Floats) -> list[tuple[slice, slice]]:

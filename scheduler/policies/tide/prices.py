@@ -1,9 +1,9 @@
 """One price a GPU: each job goes where it gains most, and buys what is worth it.
 
-The steepest steps of the jobs' hulls take the GPUs of a lot (sites that are about as fast, `lots`);
-its price is what the first step that finds no room would have gained per GPU. With prices, each job
-chooses its lot; with lots, prices are found: a few rounds of both, each price moving less than the
-one before, so that jobs do not run to and fro between two lots.
+Sites that are about equally fast are one lot (`lots`). The steepest steps of the jobs' hulls take a
+lot's GPUs; its price is what the first step that finds no room would have gained per GPU. With
+prices, each job chooses its lot; with lots, prices are found: a few rounds of both, each price
+moving less than the one before, so that jobs do not run to and fro between two lots.
 """
 
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ import numpy as np
 from scheduler.policies.interface import Bools, Floats, Ints
 from scheduler.policies.parts.hull import Steps, climb, climb_anew, grow, take
 from scheduler.policies.tide.commitments import free_over_time
-from scheduler.policies.tide.lots import lots_of, relieved, room_made
+from scheduler.policies.tide.lots import Lots, lots_of, relieved, room_made, settled
 from scheduler.policies.tide.market import STAY, Market, by_part
 from scheduler.policies.tide.promises import Kept, Promises
 
@@ -114,7 +114,7 @@ def _clear(market: Market, value: Floats, promises: Promises) -> Cleared:
             if one in lent:
                 level = _beside(lent[one], value[one], level, site == one, int(left[one]))
             elif left[one] > 0:
-                some = own[one].of((site[own[one].row] == one).nonzero()[0])
+                some = own[one].of_rows(site == one)
                 level = take(market.sizes, value[one], level, some, int(left[one]))
         return level
 
@@ -131,7 +131,7 @@ def _clear(market: Market, value: Floats, promises: Promises) -> Cleared:
             free = waits & ~here
             if one in lent or left[one] <= 0 or not np.count_nonzero(free):
                 continue
-            some = own[one].of((free | here)[own[one].row].nonzero()[0])
+            some = own[one].of_rows(free | here)
             got = take(market.sizes, value[one], start[one], some, int(left[one]))
             site[free & (got > 0)] = one
             level = np.where(site == one, got, level)
@@ -208,33 +208,41 @@ def _choose(market: Market, value: Floats, bound: Ints, bids: Bids) -> tuple[Int
         bound: (r,)
         bids: What all would pay.
     """
-    lots = lots_of(market, value, bound, bids.own, bids.left)
-    count, room = len(lots.own), lots.room
+    # Who runs may go to another lot, but not to another site of its lot: see `relieved`.
+    fixed = np.where(bound < 0, market.home, bound)
+    lots = lots_of(market, value, fixed, bids.own, bids.left)
+    lot, price = _priced(market, value, bound, lots)
+    return settled(market, value, fixed, bids.left, lots, lot), price[lots.of]
+
+
+def _priced(market: Market, value: Floats, bound: Ints, lots: Lots) -> tuple[Ints, Floats]:
+    """Find (r,) the lot of each job, and (K,) the price of each lot, that go together."""
+    count = len(lots.own)
 
     def missed(lot: Ints) -> Floats:
         """(K,) what the first step that finds no room in its lot would gain."""
         found = np.zeros(count)
         for one, steps in enumerate(lots.own):
-            mine = (lot[steps.row] == one).nonzero()[0]
-            first = int(steps.cost[mine].cumsum().searchsorted(room[one], side="right"))
+            mine = (lot == one)[steps.row].nonzero()[0]
+            first = int(steps.cost[mine].cumsum().searchsorted(lots.room[one], side="right"))
             if first < len(mine):
                 found[one] = steps.slope[mine[first]]
         return found
 
-    kept = np.where(bound < 0, -1, lots.of[bound])
-    lot = np.maximum(kept, 0)
+    lot = kept = lots.of[np.maximum(bound, 0)]
     if count == 1:
-        return lots.sites(lot, market.sizes), missed(lot)[lots.of]
+        return lot, missed(lot)
+    firm = [market.firm[sites[0]] for sites in market.lots]
     # A better price elsewhere must make up for what a move is taken to lose.
     tie = np.empty((count, len(bound)))
-    tie[:] = _TIE * (np.arange(count) + np.where(market.firm[lots.first], 0, count))[:, None]
+    tie[:] = _TIE * (np.arange(count) + np.where(firm, 0, count))[:, None]
     home, runs, _ = market.here
     tie[:, runs] += (1 - STAY) * np.maximum(value[market.here], 0.0)
     tie[lots.of[home], runs] = 0.0
     # Levels first: numpy takes the greatest of contiguous arrays ten times as fast.
     by_level, parts = lots.value[:, :, 1:].transpose(2, 0, 1), by_part(lots.value)
     by_level = np.ascontiguousarray(by_level) if len(parts) == 1 else by_level
-    free, sizes, price = kept < 0, market.sizes[1:, None, None], np.zeros(count)
+    sizes, price = market.sizes[1:, None, None], np.zeros(count)
     net = np.empty((count, len(bound)))
     for turn in range(1, ROUNDS + 1):
         before = lot
@@ -242,11 +250,11 @@ def _choose(market: Market, value: Floats, bound: Ints, bids: Bids) -> tuple[Int
             spent = price[part[0], None] * sizes
             np.maximum.reduce(by_level[:, *part] - spent, out=net[part])
         net -= tie
-        lot = np.where(free, net.argmax(axis=0), kept)
+        lot = np.where(bound < 0, net.argmax(axis=0), kept)
         if turn > 1 and not np.count_nonzero(lot != before):
             break
         price += (missed(lot) - price) / turn
-    return lots.sites(lot, market.sizes), price[lots.of]
+    return lot, price
 
 
 def _beside(kept: Kept, value: Floats, level: Ints, mine: Bools, gpus: int) -> Ints:

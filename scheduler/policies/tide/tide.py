@@ -47,7 +47,7 @@ class _Shared:
 
 @dataclass(frozen=True, slots=True)
 class Tide:
-    """One market for all GPUs: every job, every site, one price where GPUs are as fast; promises.
+    """One market for all GPUs: every job, every site, one price for alike sites; promises.
 
     1. Owners lend what they will not need for a while, if jobs would go there, had they it now, and
        get it back before they need it, or when nobody wants it.
@@ -55,13 +55,12 @@ class Tide:
        needs is kept, whatever it is worth.
     3. All else goes where it is worth most: a job's weight (short ones more, those that waited
        long more, those of higher priority more) times how much faster a GPU makes it, less what a
-       change loses in pauses. Sites that are about as fast have one price: what a GPU there is
-       worth to the first job that gets none. Each job goes where it gains most at those prices (if
-       that is as much at several, to GPUs that nobody takes back), and has the size whose last GPU
-       is worth the price. Of sites of one price it stays where it is; if it comes, it goes where
-       most is left; and where it has little room, it moves to GPUs that nobody else wants.
-       Where a job waits that cannot use those, others move to them to make room for it, if that
-       costs less than it gains.
+       change loses in pauses. Sites of one kind that are about equally fast have one price: what a
+       GPU there is worth to the first job that gets none. Each job goes where it gains most at
+       those prices (if that is as much at several, to GPUs that nobody takes back), and has the
+       size whose last GPU is worth the price. Among sites of one price, a job that comes goes
+       where most GPUs are left, and one that runs stays where it is, unless another site has GPUs
+       that nobody else wants, and it gains enough there, or makes room for one that waits.
        If all that is worth less than what there is, those who run keep what they have.
        A gang that comes and would lie on two nodes has one to itself if smaller gangs there, or
        some of them, lose less by moving to other nodes of the site than it would by lying apart.
