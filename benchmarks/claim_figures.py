@@ -54,6 +54,17 @@ def deadlines_lost(*raws: Raw) -> str:
     return f"{max(lost, 0)} of {raws[0]['runs'][0]['deadlines']:,} at worst"
 
 
+def several_agents(now: Raw, before: Raw, peers: Raw) -> str:
+    def mean_s(raw: Raw, agents: int, **which: str) -> float:
+        return float(of(raw["runs"], agents=agents, **which)["mean_jct_s"])
+
+    shortest_s = min(
+        row["mean_jct_s"] for row in peers["runs"] if row["agents"] == 4 and row["policy"] != "tide"
+    )
+    costs, did = (mean_s(raw, 4) / mean_s(raw, 1) - 1 for raw in (now, before))
+    return f"{percent(costs)} (before: {percent(did)}); {percent(mean_s(now, 4) / shortest_s - 1)}"
+
+
 def tail(raw: Raw) -> str:
     """How far `tide`, as it is by default, is from the best of both."""
     run = of(raw["runs"], policy="tide:patience_s=21600")

@@ -20,7 +20,11 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
     "simulated-day.md": (*_SIMULATED, "bus", "runtime", "demo", "benchmarks/day.py"),
     "completion-times.md": (*_SIMULATED, "benchmarks/jct.py"),
     "unknown-lengths.md": (*_SIMULATED, "benchmarks/jct.py", "benchmarks/resampled.py"),
-    "capacity.md": (*_SIMULATED, "benchmarks/more_capacity.py"),
+    "capacity.md": (
+        *_SIMULATED,
+        "benchmarks/more_capacity.py",
+        "benchmarks/several_agents.py",
+    ),
     "tail.md": (*_SIMULATED, "benchmarks/tail.py", "benchmarks/more_capacity.py"),
     "deadlines.md": (*_SIMULATED, "benchmarks/deadlines.py", "benchmarks/deadline_bound.py"),
     "loans.md": (

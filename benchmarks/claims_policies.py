@@ -70,6 +70,13 @@ CLAIMS: tuple[Claim, ...] = (
         _PRIORITY,
     ),
     Claim(
+        "capacity.md",
+        "what four agents of a pool cost the mean of `tide`; against the best of seven peers there",
+        figures.several_agents,
+        "three seeds, load 0.9; peers at the commit of their file",
+        ("several-agents-tide.json", "several-agents-before.json", "several-agents.json"),
+    ),
+    Claim(
         "tail.md",
         "an overloaded day: p99 of `tide` above the least by rights; its mean above the least",
         figures.tail,

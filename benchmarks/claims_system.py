@@ -48,7 +48,7 @@ CLAIMS: tuple[Claim, ...] = (
         "a message of one of 100,000 sources",
         figures.source,
         "CPU time",
-        ("scale.json",),
+        ("scale-sources.json",),
     ),
     Claim(
         "brokers.md",
