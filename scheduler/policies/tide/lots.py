@@ -156,8 +156,8 @@ def room_made(
     idle[[*shut]] = 0
     waits = ((level == 0) & (bound < 0)).nonzero()[0]
     site, level, moves = site.copy(), level.copy(), 0
-    for sites in market.lots if len(waits) else ():
-        if len(sites) == 1 or not idle[sites].any():
+    for _, sites in _of_several(market) if len(waits) else ():
+        if not idle[sites].any():
             continue
         own = value[sites[:, None], waits, market.base[waits]]
         own[np.isin(sites, [*shut])] = -np.inf
