@@ -136,7 +136,8 @@ async def test_key_filter_hands_over_only_these_and_passes_the_rest(
     for topic in (COMMANDS.name, EVENTS.name):  # keys looked up, and keys filtered
         await bus.publish(*(event(f"n{i % 5}", str(i), topic) for i in range(50)))
         consumer = await bus.consumer(f"agent {topic}", [topic], keys=["n3", "n1", "absent"])
-        assert await consumer.lag() == (20 if bench.promises("counted_lag") else 50)
+        # Who counts offsets may have passed record 0 already, which has another key.
+        assert await consumer.lag() in ([20] if bench.promises("counted_lag") else [49, 50])
         first = await consumer.poll(4)
         assert values(first) == ["1", "3", "6", "8"]
         assert consumer.positions == {topic: first[-1].offset + 1}
