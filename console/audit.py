@@ -10,7 +10,7 @@ from rich.text import Text
 from bus.signing import Verifier
 from console.columns import LEFT, REST, Columns, fitted
 from console.forms import Found, looks
-from console.kafka import opened_log, resolved
+from console.kafka import cells_read, opened_log, resolved
 from console.output import JsonPath, emit_json, fail, out
 from console.source import Source
 from explain.moments import day_clock
@@ -87,10 +87,12 @@ def verify(
     if not paths:
         fail(f"--keys: {keys} has no file KEY_ID.pem; put each gateway's public key there.")
     done = Audit(Verifier.of({path.stem: str(path) for path in paths}))
-    with opened_log(resolved(source)) as opened:
-        if JOURNAL.name not in opened.head.topics:
-            fail(f"{source} has no journal; name a log, or a copy by `tidegate journal export`.")
-        done.read(opened.records(JOURNAL.name))
+    log = resolved(source)
+    for cell in cells_read(log):
+        with opened_log(log, cell) as opened:
+            done.read(opened.records(JOURNAL.name))
+    if not done.entries and not done.findings:
+        fail(f"{source} has no journal; name a log, or a copy by `tidegate journal export`.")
     if json_path is not None:
         findings = [asdict(finding) for finding in done.findings]
         counts = {"entries": done.entries, "requests": done.requests}

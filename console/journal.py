@@ -17,10 +17,10 @@ from rich.console import Console
 from rich.text import Text
 
 from bus.contract import Record
-from bus.logfile import Progress, ReadLog, write_log
+from bus.logfile import SUFFIXES, Progress, ReadLog, write_log
 from bus.reading import import_log
 from console.columns import LEFT, RIGHT, Columns, fitted
-from console.kafka import opened_log, resolved
+from console.kafka import cells_read, is_kafka, opened_log, resolved
 from console.output import JsonPath, emit_json, fail, out
 from console.perfetto import LogOption, perfetto
 from console.reading import DEFAULT_LOG
@@ -48,6 +48,10 @@ _COLUMNS: Columns = {
 }
 _DROP = ("keys", "from", "MiB")
 Source = Annotated[str | None, typer.Argument(metavar="[LOG]", help="As --log.")]
+OnlyCell = Annotated[
+    str | None,
+    typer.Option("--cell", help="Over Kafka only this cell; if not given, each of the log."),
+]
 
 
 @dataclass(slots=True)
@@ -255,18 +259,36 @@ def _record_document(record: Record) -> dict[str, Any]:
 def verify_(
     source: Source = None,
     log: LogOption = DEFAULT_LOG,
+    cell: OnlyCell = None,
     json_path: JsonPath = None,
 ) -> None:
     """Read a whole log: every checksum, and that no record is missing. It is not decided again.
 
     Example: tidegate journal verify run.db
     """
-    with opened_log(resolved(source or log)) as opened:
-        count, name = opened.verify(), str(opened.path)
-    if json_path != "-":
-        out().print(f"{name} is whole: {counted(count, 'record')}.", markup=False, soft_wrap=True)
+    documents: list[dict[str, Any]] = []
+    log = _whole(source or log, cell)
+    for one in cells_read(log, cell):
+        with opened_log(log, one) as opened:
+            count, name = opened.verify(), str(opened.path)
+        if json_path != "-":
+            shown = name if one is None else f"Cell {one} of {name}"
+            text = f"{shown} is whole: {counted(count, 'record')}."
+            out().print(text, markup=False, soft_wrap=True)
+        documents.append({"log": name, **_named(one), "records": count})
     if json_path is not None:
-        emit_json({"log": name, "records": count}, json_path)
+        emit_json(documents[0] if len(documents) == 1 else {"cells": documents}, json_path)
+
+
+def _whole(log: str, cell: str | None) -> str:
+    """Give the full address of a log that is read whole, all cells of it or one."""
+    if cell is not None and not is_kafka(log):
+        fail("--cell: a log in a file is read with all its cells; leave it out.")
+    return resolved(log)
+
+
+def _named(cell: str | None) -> dict[str, str]:
+    return {} if cell is None else {"cell": cell}
 
 
 @app.command("export")
@@ -276,20 +298,46 @@ def export_(
         typer.Argument(metavar="[LOG] FILE", help="A new file, NAME.jsonl or NAME.jsonl.zst."),
     ],
     log: LogOption = DEFAULT_LOG,
+    cell: OnlyCell = None,
     json_path: JsonPath = None,
 ) -> None:
     """Copy a log into one file that says when it is damaged. A log before the file is as --log.
+
+    Of a log on Kafka with several cells each gets a file of its own, FILE with the cell's name in
+    it: run.CELL.jsonl.zst.
 
     Example: tidegate journal export run.jsonl.zst --log run.db
     """
     if len(names) > 2:
         fail(f"{names[2]}: name the log and the file to make, no more.")
     target = Path(names[-1])
-    with opened_log(resolved(names[0] if len(names) == 2 else log)) as opened:
-        opened.verify()
-        with _progress("Exporting") as progress:
-            count = write_log(target, opened.head, opened.records(), progress)
-    _done("Exported", count, target, json_path)
+    log = _whole(names[0] if len(names) == 2 else log, cell)
+    cells = cells_read(log, cell)
+    targets = [target] if len(cells) == 1 else [_of_cell(target, str(one)) for one in cells]
+    if there := next((path for path in targets if path.exists()), None):
+        fail(f"{there} exists already; name a new file.")  # before others are written
+    counts = []
+    for one, path in zip(cells, targets, strict=True):
+        with opened_log(log, one) as opened:
+            opened.verify()
+            with _progress("Exporting") as progress:
+                counts.append(write_log(path, opened.head, opened.records(), progress))
+    copies = list(zip(counts, targets, strict=True))
+    if json_path != "-":
+        for count, path in copies:
+            _say_done("Exported", count, path)
+    if json_path is not None:
+        documents = [
+            {**_copy(count, path), **_named(one)}
+            for one, (count, path) in zip(cells, copies, strict=True)
+        ]
+        emit_json(documents[0] if len(documents) == 1 else {"cells": documents}, json_path)
+
+
+def _of_cell(target: Path, cell: str) -> Path:
+    """Give the file of one cell of several: its name stands before what names of logs end in."""
+    suffix = next((one for one in SUFFIXES[::-1] if target.name.endswith(one)), "")
+    return target.with_name(f"{target.name.removesuffix(suffix)}.{cell}{suffix}")
 
 
 @app.command("import")
@@ -304,19 +352,23 @@ def import_(
     """
     with opened_log(resolved(source)) as opened, _progress("Importing") as progress:
         count = import_log(opened, log, progress)
-    _done("Imported", count, log, json_path)
+    if json_path != "-":
+        _say_done("Imported", count, log)
+    if json_path is not None:
+        emit_json(_copy(count, log), json_path)
 
 
 app.command()(perfetto)
 
 
-def _done(verb: str, count: int, path: Path, json_path: str | None) -> None:
-    size = path.stat().st_size
-    if json_path != "-":
-        text = f"{verb} {counted(count, 'record')} into {path} ({size / 2**20:.1f} MiB)."
-        out().print(text, markup=False, soft_wrap=True)
-    if json_path is not None:
-        emit_json({"log": str(path), "records": count, "bytes": size}, json_path)
+def _copy(count: int, path: Path) -> dict[str, Any]:
+    return {"log": str(path), "records": count, "bytes": path.stat().st_size}
+
+
+def _say_done(verb: str, count: int, path: Path) -> None:
+    size = path.stat().st_size / 2**20
+    text = f"{verb} {counted(count, 'record')} into {path} ({size:.1f} MiB)."
+    out().print(text, markup=False, soft_wrap=True)
 
 
 @contextmanager

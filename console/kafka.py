@@ -93,6 +93,27 @@ def opened_log(log: str, cell: str | None = None) -> ReadLog:
     return KafkaLog(options, named or options.cells[0])
 
 
+def cells_read(log: str, cell: str | None = None) -> list[str | None]:
+    """List the cells of a log that is `resolved` which are read whole, one after the other.
+
+    That is the one that is named, here or by $TIDEGATE_CELL. None means what `opened_log` makes
+    of no name: a file has all cells in it. Of cells that nothing names standard error says so.
+    """
+    if not is_kafka(log):
+        return [cell]
+    options = options_of(log)
+    named = cell or os.environ.get("TIDEGATE_CELL")
+    if named or len(options.cells) == 1:
+        return [named or None]
+    from bus.kafka_namespaces import cell_count
+
+    count = asyncio.run(cell_count(options))
+    if count > len(options.cells):
+        known = ", ".join(options.cells)
+        say(f"Of {count} cells these are read: {known}; TIDEGATE_KAFKA__CELLS has all names.")
+    return [*options.cells[:count]]  # one that was added is not there before its partition is
+
+
 async def settled(log: str, options: KafkaOptions) -> KafkaOptions:
     """Give the options with the namespace that is meant, as `resolved` tells."""
     there = await known_namespaces(options)

@@ -11,9 +11,9 @@ import typer
 
 from bus.clock import SystemClock
 from bus.logfile import ReadLog
-from console.kafka import opened_log, resolved
+from console.kafka import cells_read, opened_log, resolved
 from console.moment import moment_or_length
-from console.output import JsonPath, emit_json, fail, out
+from console.output import JsonPath, emit_json, fail, out, say
 from console.replayed import Answer, Sides
 from explain.journal_lines import decision_lines
 from scheduler.compare import Comparison
@@ -49,8 +49,8 @@ def replay(
     cell: Annotated[
         str | None,
         typer.Option(
-            help="Only this cell; if not given, each of the log, one after the other; over Kafka "
-            "the first."
+            help="Only this cell; if not given, each of the log, one after the other. With --step, "
+            "--job or --diff it is always one, over Kafka the first."
         ),
     ] = None,
     jobs: Annotated[
@@ -88,24 +88,33 @@ def replay(
             stepper.show(entry, decision)
 
     try:
-        with opened_log(resolved(log), cell) as opened:
-            opened.verify()
-            name = str(opened.path)
-            watched = watch if step or job else None
-            alone = watched is not None or comparison is not None
-            jobs = 1 if alone else jobs or _cores(opened)
-            answers = []
-            for one in [cell] if alone or cell is not None else _cells(opened):
-                result, speed = _timed(opened, one, until_s, length_s, comparison, watched, jobs)
-                _check(comparison)
-                if not result.decisions:
-                    continue  # a cell that began later
-                if story is not None and not story.lines:
-                    fail(f"--job: {job} is nowhere in this log; `tidegate jobs` lists jobs.")
-                sides = _sides(opened, result)
-                answers.append(Answer(name, result, speed, jobs, sides, story, comparison))
+        log = resolved(log)
+        watched = watch if step or job else None
+        alone = watched is not None or comparison is not None
+        answers = []
+        for place in [cell] if alone else cells_read(log, cell):
+            with opened_log(log, place) as opened:
+                if place != cell and JOURNAL.name not in opened.head.topics:
+                    say(f"Cell {place} has no journal: nothing was decided there.")
+                    continue
+                opened.verify()
+                name = str(opened.path)
+                used = 1 if alone else jobs or _cores(opened)
+                for one in [place] if alone or place is not None else _cells(opened):
+                    result, speed = _timed(
+                        opened, one, until_s, length_s, comparison, watched, used
+                    )
+                    _check(comparison)
+                    if not result.decisions:
+                        continue  # a cell that began later
+                    if story is not None and not story.lines:
+                        fail(f"--job: {job} is nowhere in this log; `tidegate jobs` lists jobs.")
+                    sides = _sides(opened, result)
+                    answers.append(Answer(name, result, speed, used, sides, story, comparison))
     except _Stopped:
         raise typer.Exit(0) from None
+    if not answers and until is None:
+        fail(f"{log} has no journal: nothing was decided, nothing to replay.")
     if not answers:
         fail(f"--until: {until} is before the log begins; give a later moment.")
     _tell(answers, json_path, quiet=quiet)
@@ -125,8 +134,11 @@ def _tell(answers: Sequence[Answer], json_path: str | None, *, quiet: bool) -> N
                 out().print(f"Cell {answer.result.cell}:", style="bold")
             answer.show()
     if json_path is not None:
-        documents = [answer.document() for answer in answers]
-        emit_json(documents[0] if len(documents) == 1 else {"cells": documents}, json_path)
+        if len(answers) == 1:
+            emit_json(answers[0].document(), json_path)
+            return
+        cells = [{"cell": one.result.cell, **one.document()} for one in answers]
+        emit_json({"cells": cells}, json_path)
 
 
 # --- options -----------------------------------------------------------------------------------

@@ -1,14 +1,20 @@
 """Several cells on Kafka: verbs that read a log whole read the one that is named, and say which."""
 
 import asyncio
+import json
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from bus.clock import SystemClock
+from bus.contract import Message
 from bus.kafka import KafkaBus
 from bus.options import KafkaOptions
+from bus.reading import open_log
+from schemas.topics import JOURNAL
 from tests.brokers import fresh_namespace
 from tests.builders import node_born
 from tests.console.conftest import Run
@@ -16,25 +22,40 @@ from tests.console.stories import Teller
 
 pytestmark = pytest.mark.broker
 CELLS = ("default", "b")
+GOLDEN = Path(__file__).parent.parent / "golden" / "fifo.jsonl.zst"
 
 
 @pytest.fixture
 def plant(kafka_bootstrap: str) -> str:
     """A log of two cells, of which the second has one entry more."""
+    logs = []
+    for number, cell in enumerate(CELLS, start=1):
+        told = Teller()
+        for node in range(number):
+            told.feed(node_born(f"{cell}-{node}"))
+        logs.append([message for _, message in told.messages])
+    return _written(kafka_bootstrap, logs)
+
+
+def _written(kafka_bootstrap: str, logs: Sequence[Sequence[Message]]) -> str:
     options = KafkaOptions(kafka_bootstrap, fresh_namespace(), cells=CELLS, replication=1)
 
     async def write() -> None:
-        for number, cell in enumerate(CELLS, start=1):
-            told = Teller()
-            for node in range(number):
-                told.feed(node_born(f"{cell}-{node}"))
+        for cell, messages in zip(CELLS, logs, strict=True):
             bus = KafkaBus.open(options, SystemClock(), cell)
-            for _, message in told.messages:
+            for message in messages:
                 await bus.publish(replace(message, key=cell))
             await bus.close()
 
     asyncio.run(write())
     return options.address
+
+
+def _decided(count: int) -> list[Message]:
+    """Give a journal that a real policy wrote for the cell `default`: another has other ids."""
+    with open_log(GOLDEN) as log:
+        entries = islice(log.records(JOURNAL.name), count)
+        return [Message(JOURNAL.name, "default", one.value) for one in entries]
 
 
 def test_the_cell_that_is_named_is_read(
@@ -66,3 +87,52 @@ def test_where_none_is_named_it_is_said_that_there_are_more(
     assert (alone in ran.err, "TIDEGATE_KAFKA__CELLS" in ran.err) == (True, False)
     monkeypatch.setenv("TIDEGATE_CELL", "b")
     assert tidegate.does("journal", "verify", plant).err == ""
+
+
+def test_every_cell_is_replayed_and_the_worst_of_them_is_what_came_of_it(
+    tidegate: Run, kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_KAFKA__CELLS", ",".join(CELLS))
+    plant = _written(kafka_bootstrap, [_decided(30), _decided(30)])
+    ran = tidegate("replay", plant, "--json", "-")
+    found = [(one["cell"], one["identical"]) for one in json.loads(ran.out)["cells"]]
+    assert (found, ran.code) == ([("default", True), ("b", False)], 1)
+    shown = tidegate("replay", plant).out
+    assert shown.index("Cell default:") < shown.index("Identical") < shown.index("Cell b:")
+    assert tidegate.tells("replay", plant, "--cell", "default")["decisions"] == 30
+    assert tidegate("replay", plant, "--cell", "b").code == 1
+
+
+def test_a_cell_without_a_journal_keeps_no_other_from_being_replayed(
+    tidegate: Run, kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_KAFKA__CELLS", ",".join(CELLS))
+    plant = _written(kafka_bootstrap, [_decided(20), []])
+    ran = tidegate.does("replay", plant, "--json", "-")
+    assert json.loads(ran.out)["decisions"] == 20
+    assert "Cell b has no journal" in ran.err
+    assert "no journal" in tidegate.refuses("replay", _written(kafka_bootstrap, [[], []]))
+
+
+def test_every_cell_is_verified_and_copied_each_into_a_file_of_its_own(
+    tidegate: Run, plant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_KAFKA__CELLS", ",".join(CELLS))
+    verified = tidegate.tells("journal", "verify", plant)["cells"]
+    assert [one["cell"] for one in verified] == [*CELLS]
+    assert verified[1]["records"] == verified[0]["records"] + 1
+    assert f"Cell b of {plant} is whole" in tidegate.does("journal", "verify", plant).out
+    file = tmp_path / "run.jsonl.zst"
+    copied = tidegate.tells("journal", "export", file, "--log", plant)["cells"]
+    assert [Path(one["log"]).name for one in copied] == ["run.default.jsonl.zst", "run.b.jsonl.zst"]
+    assert [one["records"] for one in copied] == [one["records"] for one in verified]
+    assert not file.exists()
+    assert tidegate.tells("journal", "verify", copied[1]["log"])["records"] == copied[1]["records"]
+    # One that is there already keeps all from being written.
+    Path(copied[0]["log"]).unlink()
+    said = tidegate.refuses("journal", "export", file, "--log", plant)
+    assert "run.b.jsonl.zst exists" in said
+    assert not Path(copied[0]["log"]).exists()
+    one = tidegate.tells("journal", "export", file, "--log", plant, "--cell", "b")
+    assert (one["records"], one["cell"]) == (verified[1]["records"], "b")
+    assert "leave it out" in tidegate.refuses("journal", "verify", file, "--cell", "b")
