@@ -9,6 +9,7 @@ from console.forms import asks, moves
 from console.output import fail
 from console.source import Source, Wish, already, job_of
 from console.submission import (
+    check_workdir,
     checked,
     complete,
     file_or_command,
@@ -133,6 +134,7 @@ def submit(
         "saves": "on_signal" if saves_on_signal else None,
     }
     program = {name: value for name, value in asked.items() if value}
+    check_workdir(workdir)
     if command:
         fields["program"] = {"argv": command, **program}
     elif program:

@@ -1,6 +1,7 @@
 """What `tidegate submit` was asked for: words, a file or flags become one submission."""
 
 import hashlib
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -153,6 +154,15 @@ def with_code(
     return made
 
 
+def check_workdir(flag: str | None) -> None:
+    """Refuse a relative folder: it would be one of wherever an agent happens to run."""
+    if flag and not flag.startswith("/"):
+        fail(
+            f"--workdir: {flag} is relative, and it is a folder of the agent's machine; if that "
+            f"machine has this one: --workdir {shlex.quote(str(Path(flag).resolve()))}"
+        )
+
+
 def without_command(field: str, *, has_file: bool) -> NoReturn:
     """Refuse what only a command can have; a job's file says it itself."""
     instead = "put it after --" if not has_file else f"in a job's file it is program.{field}"
@@ -257,7 +267,7 @@ def checked(
     except ValidationError as error:
         found = [said_of(one) for one in error.errors(include_url=False)]
         fail_all([*(_wrong(one, has_file=has_file) for one in found), *late])
-    if late:
+    if late or (late := job_file.no_workdir(fields)):
         fail_all(late)
     return submission, None if deadline is None else job_file.after_s(*deadline)
 

@@ -122,7 +122,8 @@ def wrong_values(fields: dict[str, Any]) -> list[str]:
 
 def all_wrong(error: WrongFile) -> list[str]:
     """Say what is wrong with a file, and with the values of the fields that could be read."""
-    return [*error.lines, *wrong_values(error.fields), *no_time(error.fields.get("deadline"))]
+    late = no_time(error.fields.get("deadline"))
+    return [*error.lines, *wrong_values(error.fields), *no_workdir(error.fields), *late]
 
 
 def no_time(text: str | None, where: str = "deadline") -> list[str]:
@@ -133,6 +134,21 @@ def no_time(text: str | None, where: str = "deadline") -> list[str]:
     except ValueError as error:
         return [f"{error}"]
     return []
+
+
+def no_workdir(fields: Mapping[str, Any]) -> list[str]:
+    """Say what is wrong with where a program begins: no machine has what is relative to nothing.
+
+    It is not resolved here: it is a folder of the agent's machine, which may have this one not.
+    """
+    program = fields.get("program")
+    said = program.get("workdir") if isinstance(program, dict) else None
+    if not isinstance(said, str) or not said or said.startswith("/"):
+        return []
+    return [
+        f"program.workdir: {shown(said)} is relative, and must be a whole path of the agent's "
+        "machine, such as /opt/tidegate."
+    ]
 
 
 def after_s(text: str, where: str) -> float:

@@ -165,7 +165,8 @@ def _read_file(text: bytes, form: dict[str, Any] | None, *, is_yaml: bool) -> Re
 def _good(fields: dict[str, Any]) -> dict[str, Any]:
     """Give fields whose values are good, each for itself."""
     values = {name: said for name, said in fields.items() if name != "deadline"}
-    if wrong := [*files.wrong_values(values), *files.no_time(fields.get("deadline"))]:
+    late = files.no_time(fields.get("deadline"))
+    if wrong := [*files.wrong_values(values), *files.no_workdir(values), *late]:
         raise files.WrongFile(*wrong)
     return fields
 

@@ -128,7 +128,7 @@ def test_a_number_with_an_exponent_needs_no_point_and_no_sign(
 job: 1e6
 command: [python3, train.py, --rate, 5e-3]
 environment: {LIMIT: 1E6, NAME: 1e6x}
-workdir: 1e5
+tenant: 1e5
 total_steps: 1E6
 checkpoint_cost_s: 5e-3
 samples_per_step: .5e1
@@ -138,7 +138,7 @@ samples_per_step: .5e1
     assert (ran.out, job.total_steps) == ("1e6\n", 1_000_000)
     assert (job.checkpoint_cost_s, job.samples_per_step) == (0.005, 5.0)
     assert job.program is not None
-    assert (job.program.argv[-1], job.program.workdir) == ("5e-3", "1e5"), "texts stay so"
+    assert (job.program.argv[-1], job.tenant) == ("5e-3", "1e5"), "texts stay so"
     assert job.program.env == {"LIMIT": "1E6", "NAME": "1e6x"}
     for steps in ("1.5e0", "1e999", "15e-1"):
         said = tidegate.refuses("submit", written(tmp_path, f"command: [a]\ntotal_steps: {steps}"))

@@ -124,6 +124,8 @@ def test_submit_from_a_file_and_from_standard_input(
         ((*GOOD, "--priority", "9999"), "--priority (priority): "),
         ((*GOOD, "--job", "mover"), "--job: mover exists already (running)"),
         ((*GOOD, "--memory-mib", "-1"), "--memory-mib (memory_mib): "),
+        (("--workdir", "rel", "--", "a"), "--workdir: rel is relative, and it is a folder of"),
+        (("--workdir", "../a b", "--", "a"), "--workdir: ../a b is relative"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_flag(
@@ -134,6 +136,22 @@ def test_what_is_wrong_is_said_with_its_flag(
     assert why.startswith(starts), why
     assert why.count("\n") == 1
     assert log.read_bytes() == before, "a refused job must leave no trace"
+
+
+def test_a_relative_workdir_is_refused_with_the_path_that_may_be_meant(
+    tidegate: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relative to the folder in which an agent happens to run, it would be anywhere."""
+    monkeypatch.chdir(tmp_path)
+    told = tidegate.refuses("submit", "--workdir", "src", "--log", log, "--", "true")
+    assert told.endswith(f"--workdir {tmp_path}/src\n")
+    file = tmp_path / "job.yaml"
+    file.write_text("command: [a]\nworkdir: src\nsize: 4\n")
+    told = tidegate.refuses("submit", file, "--log", log)
+    where = "program.workdir: 'src' is relative, and must be a whole path of the agent's machine"
+    assert where in told and "'size' is no field" in told  # noqa: PT018
+    file.write_text("command: [a]\nworkdir: src\n")
+    assert tidegate.refuses("submit", file, "--log", log).startswith(where)
 
 
 @pytest.mark.parametrize(

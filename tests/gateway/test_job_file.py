@@ -52,6 +52,7 @@ async def test_a_file_is_read_as_written_in_yaml_or_json(tmp_path: Path, serving
         "command: [true]",
         "command: [a]\ncommand: [b]",
         "comand: [a]",
+        "command: [a]\nworkdir: src",
         "command: &it [a]\nenvironment: *it",
         "deadline: soon\ncommand: [a]",
         "sizes: [1, 2]\ncommand: [a]",
