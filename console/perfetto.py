@@ -12,7 +12,7 @@ import typer
 from bus.contract import Record, Unreadable
 from bus.logfile import draft_of
 from console.kafka import opened_log, resolved
-from console.moment import moment_or_length
+from console.moment import When, moment_or_length
 from console.output import JsonPath, emit_json, fail, out
 from console.reading import DEFAULT_LOG
 from explain.perfetto import HEAD, TAIL, Event, Trace, line
@@ -34,7 +34,7 @@ def perfetto(
     log: LogOption = DEFAULT_LOG,
     since: Annotated[
         str | None,
-        typer.Option(help="From here on: seconds or 6h30m since the beginning, or a time."),
+        typer.Option(help="From here on: seconds or 6h30m since the beginning, a time, d0 06:30."),
     ] = None,
     until: Annotated[str | None, typer.Option(help="Up to here; as --since.")] = None,
     cell: Annotated[str | None, typer.Option(help="Which cell; else the only one.")] = None,
@@ -85,8 +85,8 @@ class _Stretch:
     def __init__(
         self,
         cell: str | None,
-        since: tuple[float | None, float | None],
-        until: tuple[float | None, float | None],
+        since: When,
+        until: When,
     ) -> None:
         self._cell, self._since, self._until = cell, since, until
         self.trace: Trace | None = None
@@ -103,8 +103,8 @@ class _Stretch:
             if state.number == 0:
                 state.cell = entry.cell
                 origin_s = entry.at_s
-                begin_s = _moment(self._since, origin_s, origin_s)
-                end_s = _moment(self._until, origin_s, float("inf"))
+                begin_s = max(origin_s, self._since.since(origin_s, origin_s))
+                end_s = max(origin_s, self._until.since(origin_s, float("inf")))
                 if begin_s >= end_s:
                     fail("--until: it must be after --since and the log's beginning.")
             if self.trace is None and entry.at_s >= begin_s:
@@ -125,10 +125,3 @@ class _Stretch:
         if self.trace is None:
             fail("--since: the log ends before that.")
         yield from self.trace.end(state, last_s)
-
-
-def _moment(given: tuple[float | None, float | None], origin_s: float, default: float) -> float:
-    at_s, length_s = given
-    if at_s is not None:
-        return max(at_s, origin_s)
-    return default if length_s is None else origin_s + length_s

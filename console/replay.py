@@ -12,7 +12,7 @@ import typer
 from bus.clock import SystemClock
 from bus.logfile import ReadLog
 from console.kafka import cells_read, opened_log, resolved
-from console.moment import moment_or_length
+from console.moment import When, moment_or_length
 from console.output import JsonPath, emit_json, fail, out, say
 from console.replayed import Answer, Sides
 from explain.journal_lines import decision_lines
@@ -36,7 +36,9 @@ def replay(
     log: Annotated[str, typer.Argument(help="A log: SQLite, .jsonl, .jsonl.zst or kafka:.")],
     until: Annotated[
         str | None,
-        typer.Option(help="Stop after this: seconds or 6h30m since the beginning, or a time."),
+        typer.Option(
+            help="Stop after this: seconds or 6h30m since the beginning, a time, d0 06:30."
+        ),
     ] = None,
     step: Annotated[bool, typer.Option("--step", help="Show every decision, one by one.")] = False,
     job: Annotated[str | None, typer.Option(help="Tell the story of this job.")] = None,
@@ -77,7 +79,7 @@ def replay(
     if quiet and step:
         fail("--step prints decisions; give --json a file, not -.")
     comparison = _comparison(policy, diff)
-    until_s, length_s = moment_or_length("--until", until)
+    end = moment_or_length("--until", until)
     story = None if job is None else Story(job)
     stepper = _Stepper() if step else None
 
@@ -101,9 +103,7 @@ def replay(
                 name = str(opened.path)
                 used = 1 if alone else jobs or _cores(opened)
                 for one in [place] if alone or place is not None else _cells(opened):
-                    result, speed = _timed(
-                        opened, one, until_s, length_s, comparison, watched, used
-                    )
+                    result, speed = _timed(opened, one, end, comparison, watched, used)
                     _check(comparison)
                     if not result.decisions:
                         continue  # a cell that began later
@@ -198,8 +198,7 @@ class _Stepper:
 def _timed(
     opened: ReadLog,
     cell: str | None,
-    until_s: float | None,
-    length_s: float | None,
+    end: When,
     comparison: Comparison | None,
     watch: Watch | None,
     jobs: int,
@@ -211,7 +210,10 @@ def _timed(
     # A replay makes many small objects and hardly any cycles: looking for them costs a tenth.
     thresholds = gc.get_threshold()
     gc.set_threshold(200_000, 20, 100)
-    limits: dict[str, Any] = {"cell": cell, "until_s": until_s, "length_s": length_s}
+    until_s = end.at_s
+    if end.clock_s is not None:
+        until_s = end.since(_begin_s(opened, cell), 0.0)
+    limits: dict[str, Any] = {"cell": cell, "until_s": until_s, "length_s": end.length_s}
     try:
         if jobs > 1:
             result = verify_aside(journal, jobs, snapshots=snapshots, **limits)
@@ -222,6 +224,15 @@ def _timed(
         gc.set_threshold(*thresholds)
     took_s = max(clock.now_s() - began_s, 1e-9)
     return result, result.decisions / took_s
+
+
+def _begin_s(opened: ReadLog, cell: str | None) -> float:
+    """Give when the journal of a cell begins; of one that has none, any moment will do."""
+    reader = JournalReader(cell)
+    for record in opened.records(JOURNAL.name):
+        if (entry := reader.read(record)) is not None:
+            return entry.at_s
+    return 0.0
 
 
 def _cores(opened: ReadLog) -> int:

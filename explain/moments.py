@@ -19,6 +19,11 @@ def is_simulated(origin_s: float) -> bool:
     return origin_s < _YEAR_S or is_demo(origin_s)
 
 
+def midnight_of(origin_s: float) -> float:
+    """Give when day 0 of a log begins, which began at `origin_s`."""
+    return origin_s - origin_s % _DAY_S
+
+
 def day_clock(at_s: float | None, origin_s: float) -> str:
     """Write a moment of a log that began at `origin_s`, in UTC: `2026-11-21 06:30`.
 
@@ -32,8 +37,7 @@ def day_clock(at_s: float | None, origin_s: float) -> str:
         return "beyond year 9999"
     if not is_simulated(origin_s):
         return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M")
-    midnight_s = origin_s - origin_s % _DAY_S
-    day, rest_s = divmod(at_s - midnight_s, _DAY_S)
+    day, rest_s = divmod(at_s - midnight_of(origin_s), _DAY_S)
     return f"d{int(day)} {int(rest_s // 3600):02d}:{int(rest_s % 3600 // 60):02d}"
 
 

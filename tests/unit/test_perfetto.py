@@ -219,6 +219,7 @@ def test_a_stretch_in_which_nothing_was_decided_shows_who_was_there(tmp_path: Pa
         (("t.json", "u.json", "v.json"), "name the log and the file"),
         (("t.json", "--since", "soon"), "--since: 'soon' is no moment"),
         (("t.json", "--since", "1000h"), "--since: the log ends before that"),
+        (("t.json", "--since", "d99 06:30"), "--since: the log ends before that"),
         (("t.json", "--since", "2h", "--until", "1h"), "--until: it must be after --since"),
         (("t.json", "--until", "2020-01-01"), "--until: it must be after --since"),
         (("t.json", "--until", "0"), "--until: it must be after --since"),

@@ -165,7 +165,12 @@ def test_a_journal_of_an_unknown_policy_is_refused(journal: list[Record]) -> Non
 
 @pytest.mark.parametrize(
     ("until", "end_s"),
-    [("3600", 3600.0), ("1h30m", 5400.0), ("2026-01-05T01:00:00", 3600.0)],
+    [
+        ("3600", 3600.0),
+        ("1h30m", 5400.0),
+        ("2026-01-05T01:00:00", 3600.0),
+        ("d0 01:30", 5400.0),  # as the replay itself shows moments
+    ],
 )
 def test_until_stops_at_a_moment(until: str, end_s: float, run: Run, journal: list[Record]) -> None:
     before = sum(record.time_s <= START_S + end_s for record in journal)
