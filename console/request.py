@@ -122,6 +122,9 @@ class Addressed:
             except ValidationError as error:
                 wrong = first_error(error)
                 fail(f"--{wrong.field}: {wrong.reason}.")
+        elif reason:
+            why = "a job that nobody signs for has none over Kafka; leave it out"
+            fail(f"--reason: {why}, or {_NAME_A_KEY}.")
         # A name of its own, so that sequence 0 is fresh whoever said something before.
         source, cell = f"/operators/cli-{secrets.token_hex(8)}", self.reading.cell
         told = event(said, source=source, sequence=0, bootid=0, time_s=self.now_s, cell=cell)

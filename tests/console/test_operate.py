@@ -348,6 +348,14 @@ def test_where_only_events_are_taken_the_reason_goes_with_a_cancellation(
         return found
 
     assert b'"reason":"not needed"' in asyncio.run(events())[-1]
+    before = asyncio.run(events())
+    words = ("--job", "told", "--log", log, "--", "true")
+    # The event of a submission has no place for it.
+    said = tidegate.refuses("submit", "--reason", "for the paper", *words)
+    assert said.startswith("--reason: a job that nobody signs for has none over Kafka")
+    assert asyncio.run(events()) == before
+    tidegate.does("submit", *words)
+    assert len(asyncio.run(events())) == len(before) + 1
 
 
 def test_nothing_is_asked_for_where_the_answer_could_not_be_written(
