@@ -111,7 +111,8 @@ def scale(
     return _wish(ScaleJob(job=job, gpus=size), job, said)
 
 
-app.command()(cancel)
+# The same verb under its other name, which its example says.
+app.command(help=(cancel.__doc__ or "").replace("tidegate cancel", "tidegate job cancel"))(cancel)
 
 
 def _known(at: Source, job: str) -> JobRow:

@@ -38,6 +38,18 @@ def test_every_verb_and_flag_is_there_with_a_meaning() -> None:
     ] == []
 
 
+def test_the_examples_of_a_verb_are_of_that_verb() -> None:
+    def check(path: str, verb: Any) -> None:
+        for paragraph in (verb.help or "").split("\n\n"):
+            example = " ".join(paragraph.split())
+            assert not example.startswith("Example: ") or path in example, example
+        for name, inner in getattr(verb, "commands", {}).items():
+            if not inner.hidden:
+                check(f"{path} {name}", inner)
+
+    check("tidegate", get_command(make_app()))
+
+
 def test_help_shows_all_that_is_written() -> None:
     whole: Any = get_command(make_app())
     for verb in every(whole):
