@@ -28,7 +28,7 @@ from simulator.layout import Layout
 from simulator.metrics import Number, measure
 from simulator.neighbours import neighbours
 from simulator.options import Agents
-from simulator.physics.base import Cluster, Entry, Physics
+from simulator.physics.base import Cluster, Entry, Physics, from_first_day
 from simulator.physics.simple import GENERATED, SimplePhysics
 from simulator.pools import SimulatedPool
 from simulator.run import Options, Outcome, PolicyError, ladder, simulate
@@ -220,7 +220,9 @@ def run_case(case: Case, watch: Watch | None = None) -> Finished:
             options that it was given.
     """
     physics = make_physics(case)
-    entries = physics.entries(Path(case.workload), case.cluster, adaptive=case.tunes)
+    entries = from_first_day(
+        physics.entries(Path(case.workload), case.cluster, adaptive=case.tunes)
+    )
     last_s = max((entry.submit_s for entry in entries), default=0.0)
     fails, pools = case.mtbf_h < math.inf, _pools(case, last_s)
     until_s = min(case.horizon_s, last_s + 3600.0 * _AFTER_H)

@@ -5,8 +5,8 @@ agent asks for a segment when a job gets GPUs and whenever a segment ends. It as
 can see only when something changed. So a physics is never called for a job that just goes on.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -83,6 +83,21 @@ class Entry:
     affinity: Mapping[str, float] = field(default_factory=dict)
     #: Of a job that declares no total: what jobs have in common whose lengths are alike.
     kin: str = ""
+
+
+def from_first_day(entries: Sequence[Entry]) -> list[Entry]:
+    """Let a workload begin on the day of its first job, at the same time of day.
+
+    A run begins at 0. Where moments are since 1970, all that is counted from there would be of
+    decades without a job.
+    """
+    before_s = min((one.submit_s for one in entries), default=0.0) // 86_400.0 * 86_400.0
+    if not before_s:
+        return list(entries)
+    return [
+        replace(one, submit_s=one.submit_s - before_s, deadline_s=one.deadline_s - before_s)
+        for one in entries
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,3 +126,28 @@ def test_a_long_job_on_all_nodes_lives_through_more_failures_than_a_broken_one_m
     figures = run_case(case).figures
     assert float(figures["kills"] or 0) > 20  # `failures_max`
     assert figures["completed"] == 1
+
+
+def test_a_trace_that_counts_from_1970_has_the_figures_of_one_that_counts_from_its_first_day(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "m.csv").write_text("global_batch_size,1,2,4\n32,10,18,30\n")
+    head = "job_id,submission_time,num_iteration,model_name,deadline,batch_size,num_gpu,duration\n"
+
+    def used(beginning_s: int) -> tuple[object, ...]:
+        rows = "".join(
+            f"j{n},{beginning_s + 300 * n},36000,m,{beginning_s + 90_000},32,4,1200\n"
+            for n in range(6)
+        )
+        file = tmp_path / "trace.csv"
+        file.write_text(head + rows)
+        case = Case("fifo", str(file), "elasticflow", profiles=str(tmp_path / "tables"),
+                    cluster=Cluster(2, 4), mtbf_h=500.0)  # fmt: skip
+        row = run_case(case).row()
+        names = ("utilisation", "cluster_usage", "gpu_h", "mean_jct_s", "deadlines_met")
+        return tuple(row.get(name) for name in names)
+
+    early = used(7_200)
+    assert early[0] is not None
+    assert used(7_200 + 365 * 86_400) == early
