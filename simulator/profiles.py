@@ -129,8 +129,11 @@ def _read_elasticflow(path: Path) -> list[RateTable]:
     columns = {_BATCH: file.header.index(_BATCH), **sizes}
     bad: list[BadRow] = list(file.bad)
     tables = []
+    first_line: dict[int, int] = {}
     for row in file.named(columns):
         batch = row.integer(_BATCH, 1, 2**40)
+        if batch and (line := first_line.setdefault(batch, row.line)) != row.line:
+            row.bad(_BATCH, f"is on line {line} too")
         points = []
         for name in sorted(sizes, key=int):
             if row.text(name).lower() in _NOT_RUNNABLE:

@@ -52,6 +52,10 @@ def test_batch_that_never_runs_has_no_table(tmp_path: Path) -> None:
         ("global_batch_size,one\n64,1\n", "the header must be"),
         ("", "is empty"),
         ("global_batch_size,1\n4000,1e6\n", "line 2, 1: '1e6' must be at most 250000"),
+        (
+            "global_batch_size,1\n64,1\n32,1\n64.0,2\n",
+            "line 4, global_batch_size: '64.0' is on line 2 too",
+        ),
     ],
 )
 def test_bad_table(tmp_path: Path, text: str, says: str) -> None:
