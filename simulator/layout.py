@@ -23,7 +23,7 @@ class Layout:
         """Name the nodes of the training pool, and of those beside it.
 
         Raises:
-            ValueError: Two pools, or two nodes, have one name.
+            ValueError: Two pools, two nodes, or two pools' agents have one name.
         """
         train = SimulatedPool(
             TRAIN,
@@ -47,6 +47,9 @@ class Layout:
         self.pool: Ints = np.array([m for _, m in named], dtype=np.int64)
         self.gpus: Ints = np.array([every[m].gpus_per_node for _, m in named], dtype=np.int64)
         self._agent, self._site = self._agents()  # of each node
+        whose = set(zip(self._agent, self.pool.tolist(), strict=True))
+        if len(whose) > len(set(self._agent)):
+            raise ValueError("pools: agents of two of them have the same name")
         self.total = int(self.gpus.sum())
         self.pools = Pools(
             ids=tuple(pool.id for pool in every),

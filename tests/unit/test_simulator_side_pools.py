@@ -68,6 +68,9 @@ def test_pools_that_make_no_sense_are_refused() -> None:
         SimulatedPool("v100", Kind.TRAINING, 2, speed=0.0)
     with pytest.raises(ValueError, match="gpus"):
         load(-1.0)
+    shared = SimulatedPool("p", Kind.TRAINING, 2, agents=2)
+    with pytest.raises(ValueError, match="agents of two of them have the same name"):
+        Layout(Cluster(2, 4), (shared, SimulatedPool("p-0", Kind.TRAINING, 2)))
     with pytest.raises(ValueError, match="same name"):
         Layout(Cluster(2, 4), (SimulatedPool("train", Kind.TRAINING, 1),))
 
