@@ -227,7 +227,7 @@ def uninstall(
     While gangs run it refuses, unless forced: then they run on by themselves; with --purge they are
     told to save and leave. Checkpoints in a store elsewhere are never touched.
 
-    Exit codes: 0 done, or nothing is installed, 1 refused.
+    Exit codes: 0 done, or nothing is installed, 1 refused, or not all could be removed.
 
     Example: tidegate edge-agent uninstall
     """
@@ -235,6 +235,7 @@ def uninstall(
         from services.install.layout import Layout
         from services.install.removal import remove
         from services.install.status import look
+        from services.install.systemd import SystemdError
         from services.install.wanted import InstallError
     layout = Layout.of(root)
     found = look(None, layout)
@@ -249,6 +250,9 @@ def uninstall(
         done = remove(found, layout, purge=purge, force=force)
     except InstallError as error:
         fail(f"{error}.", code=1)
+    except (SystemdError, OSError) as error:
+        # Files may be gone by then: it is no refusal, and nothing was called wrongly.
+        fail(f"{sentence(error)} It is not all removed; the same command goes on.", code=1)
     for gone in done.gone:
         out().print(Text.assemble(("removed ", "red"), gone))
     for left in done.left:

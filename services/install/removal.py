@@ -98,8 +98,7 @@ def _mounted_below(folder: Path) -> list[str]:
 
 def _remove_files(done: Removed, status: Status, layout: Layout) -> None:
     added = layout.here(UNIT).with_name(f"{UNIT_NAME}.d")
-    own = [ENABLED, UNIT, CONFIG, ENVIRONMENT]
-    found = [layout.here(path) for path in own]
+    found = [layout.here(path) for path in (ENABLED, UNIT, ENVIRONMENT)]
     found += sorted(layout.here(ETC).glob("edge-agent.*"))
     # What installations that were killed had not renamed yet; a key may be among it.
     for folder, name in ((ETC, "edge-agent.*"), (ETC, "trusted-*.pem"), (UNIT.parent, UNIT_NAME)):
@@ -108,7 +107,9 @@ def _remove_files(done: Removed, status: Status, layout: Layout) -> None:
     named = {} if status.config is None else status.config.agent.trusted_keys
     ours = [trusted_key(kid) for kid, file in named.items() if file == str(trusted_key(kid))]
     found += map(layout.here, ours)
-    for path in dict.fromkeys(found):
+    # The configuration last: by it the same command knows that there is something to go on with.
+    config = layout.here(CONFIG)
+    for path in (*(one for one in dict.fromkeys(found) if one != config), config):
         if path.exists() or path.is_symlink():
             path.unlink()
             done.gone.append(str(Path("/") / path.relative_to(layout.root)))

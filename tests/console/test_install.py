@@ -320,6 +320,18 @@ def test_status_and_uninstall_of_a_tree(tidegate: Run, site: Site) -> None:
     assert not site.at("/var/lib/tidegate").exists()
 
 
+def test_what_cannot_be_removed_is_a_problem_and_no_bad_usage(tidegate: Run, site: Site) -> None:
+    tidegate(*site.words())
+    (stuck := site.at("/etc/tidegate/edge-agent.old")).mkdir()
+    ran = tidegate("edge-agent", "uninstall", "--root", site.tree)
+    assert (ran.code, ran.out) == (1, "")
+    assert str(stuck) in ran.err
+    assert ran.err.endswith(" It is not all removed; the same command goes on.\n")
+    stuck.rmdir()
+    assert "removed" in tidegate.does("edge-agent", "uninstall", "--root", site.tree).out
+    assert not site.at("/etc/tidegate").exists()
+
+
 def test_a_state_file_that_one_may_not_read_says_nothing_of_the_agent(
     tmp_path: Path,
 ) -> None:
