@@ -1,10 +1,12 @@
 """Making Tidegate's topics on a Kafka cluster, from the one table of them."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
@@ -46,6 +48,72 @@ def topic_settings(topic: Topic, replication: int, *, simulated: bool) -> dict[s
         # Kafka refuses records from more than an hour ahead, which simulated time may be.
         "message.timestamp.after.max.ms": _FOR_EVER,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """A setting of a topic that is there with which it does not keep what it should."""
+
+    topic: str  #: As Kafka names it.
+    setting: str
+    value: str
+    wanted: str
+
+    @property
+    def loses(self) -> bool:
+        """Whether records are lost by it, or refused: not only less safe."""
+        return self.setting not in ("min.insync.replicas", "message.timestamp.type")
+
+
+async def unfit_settings(options: KafkaOptions, table: Mapping[str, Topic]) -> list[Unfit] | None:
+    """Give the settings of topics that are there, made by hand say, which lose what is in them.
+
+    Topics that keep more than they need are good. None: this user may not see settings.
+
+    Raises:
+        BusError: the broker does not answer.
+    """
+    admin = AIOKafkaAdminClient(**client_settings(options))
+    await start(admin, options)
+    try:
+        with errors_named("read the settings of the topics"):
+            copies = {
+                one["topic"]: min(len(part["replicas"]) for part in one["partitions"])
+                for one in await admin.describe_topics()
+                if one["partitions"]
+            }
+            there = {options.topic(name): topic for name, topic in table.items()}
+            asked = [ConfigResource(ConfigResourceType.TOPIC, n) for n in there if n in copies]
+            answers = await admin.describe_configs(asked) if asked else []
+    finally:
+        await stop(admin)
+    found: list[Unfit] = []
+    for code, _, _, name, entries in (one for answer in answers for one in answer.resources):
+        if code:
+            return None  # it is the same right for all of them
+        wanted = topic_settings(there[name], copies[name], simulated=False)
+        # What a broker that only speaks like Kafka does not tell is taken to be good.
+        has = {**wanted, **{entry[0]: str(entry[1]) for entry in entries}}
+        found += [Unfit(name, key, has[key], wanted[key]) for key in _unfit(has, wanted)]
+    return found
+
+
+def _unfit(has: Mapping[str, str], wanted: Mapping[str, str]) -> Iterator[str]:
+    if has["cleanup.policy"] != wanted["cleanup.policy"]:
+        yield "cleanup.policy"
+    ends = False
+    if "delete" in has["cleanup.policy"]:  # else nothing is deleted by age or size
+        ends = has["retention.ms"] != "-1"
+        for key in ("retention.ms", "retention.bytes"):
+            if has[key] != "-1" and (wanted[key] == "-1" or int(has[key]) < int(wanted[key])):
+                yield key
+    for key in ("max.message.bytes", "min.insync.replicas"):
+        if int(has[key]) < int(wanted[key]):
+            yield key
+    # Where nothing is deleted by time, the time that a record bears must be its writer's.
+    kind = "message.timestamp.type"
+    if has[kind] != wanted[kind] and (ends or wanted[kind] == "CreateTime"):
+        yield kind
 
 
 async def make_topics(options: KafkaOptions, clock: Clock, table: Mapping[str, Topic]) -> None:

@@ -1,18 +1,23 @@
 """Whether Kafka answers, and knows the topics of this deployment."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
 
 from bus.clock import Clock
 from bus.contract import Bus, BusError
 from bus.options import KafkaOptions
 from schemas.codec import Rejected, decode_cell
-from schemas.topics import CELLS, COMMANDS, EVENTS, TELEMETRY
+from schemas.topics import ALL_TOPICS, CELLS, COMMANDS, EVENTS, TELEMETRY
 from services.backends import kafka_of, open_bus_of
 from services.config import Config
 from services.doctor import clock as clock_check
 from services.doctor.finding import CheckContext, Finding, Reporter
 from services.doctor.reach import Server, reach
+
+if TYPE_CHECKING:
+    from bus.kafka_topics import Unfit
 
 _report = Reporter("bus")
 _clock = Reporter("clock")
@@ -54,6 +59,7 @@ async def _asked(config: Config, options: KafkaOptions, clock: Clock) -> list[Fi
         for topic in (EVENTS, TELEMETRY, COMMANDS):
             await bus.end(topic.name)
         clocks = await _clock_findings(bus, clock)
+        settings = await _settings_findings(options)
     except BusError as error:
         return [
             _report.problem(
@@ -64,7 +70,36 @@ async def _asked(config: Config, options: KafkaOptions, clock: Clock) -> list[Fi
         ]
     finally:
         await bus.close()
-    return [_report.ok(f"Kafka has the topics of cell {config.cell}; we may read them"), *clocks]
+    good = _report.ok(f"Kafka has the topics of cell {config.cell}; we may read them")
+    return [good, *settings, *clocks]
+
+
+async def _settings_findings(options: KafkaOptions) -> list[Finding]:
+    """Look for topics, made by hand say, that do not keep what is written to them."""
+    from bus.kafka_topics import unfit_settings  # its client is not installed everywhere
+
+    unfit = await unfit_settings(options, ALL_TOPICS)
+    if unfit is None:
+        return [
+            _report.ok(
+                "this user may not see how topics are set (DescribeConfigs), so that was not "
+                "looked at; the scheduler's user may"
+            )
+        ]
+    return [_of_topic(list(found)) for _, found in groupby(unfit, lambda one: one.topic)]
+
+
+def _of_topic(unfit: "Sequence[Unfit]") -> Finding:
+    topic = unfit[0].topic
+    has = ", ".join(f"{one.setting} is {one.value}, not {one.wanted}" for one in unfit)
+    wanted = ",".join(f"{one.setting}={one.wanted}" for one in unfit)
+    mend = (
+        f"kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics "
+        f"--entity-name {topic} --add-config {wanted}"
+    )
+    if any(one.loses for one in unfit):
+        return _report.problem(f"topic {topic} loses or refuses what it should keep: {has}", mend)
+    return _report.warning(f"topic {topic} is less safe than it could be: {has}", mend)
 
 
 async def _clock_findings(bus: Bus, clock: Clock) -> list[Finding]:

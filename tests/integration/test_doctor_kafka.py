@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from bus.clock import SystemClock
 from bus.contract import Message
@@ -68,3 +70,44 @@ def test_one_server_of_two_that_does_not_answer_is_named(
     assert found[0]["found"] == "nothing listens at 127.0.0.1:1"
     assert "correct the port in kafka.bootstrap" in found[0]["fix"]
     assert found[1]["verdict"] == "ok"
+
+
+async def alter(bootstrap: str, topic: str, settings: dict[str, str]) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, settings)])
+    finally:
+        await admin.close()
+
+
+def test_a_topic_that_loses_what_it_should_keep_is_named_with_what_mends_it(
+    kafka_bootstrap: str, namespace: str, tmp_path: Path
+) -> None:
+    asyncio.run(say(kafka_bootstrap, namespace, SystemClock().now_s()))
+    journal, events, cells = (
+        f"{namespace}.tidegate.{name}.v1" for name in ("journal", "events", "cells")
+    )
+    for topic, settings in (
+        (journal, {"cleanup.policy": "compact", "max.message.bytes": "1000"}),
+        (events, {"retention.ms": "3600000", "message.timestamp.type": "LogAppendTime"}),
+        # Of a compacted one the default of an age deletes nothing; more room than needed is good.
+        (cells, {"cleanup.policy": "compact", "max.message.bytes": "99999999"}),
+    ):
+        asyncio.run(alter(kafka_bootstrap, topic, settings))
+    code, found = doctor(tmp_path, kafka_bootstrap, namespace)
+    of_topics = {one["found"].split()[1]: one for one in found if one["found"].startswith("topic")}
+    assert (code, {*of_topics}) == (1, {journal, events})
+    assert {one["verdict"] for one in of_topics.values()} == {"problem"}
+    lost = of_topics[journal]
+    assert "cleanup.policy is compact, not delete" in lost["found"]
+    assert "max.message.bytes is 1000, not " in lost["found"]
+    assert f"--entity-name {journal} --add-config cleanup.policy=delete," in lost["fix"]
+    assert "retention.ms is 3600000, not 1209600000" in of_topics[events]["found"]
+    assert "message.timestamp.type" not in of_topics[events]["found"]
+    # One that ends by age, and bears its writers' clocks, may be kept for ever by a wrong one.
+    asyncio.run(alter(kafka_bootstrap, events, {"retention.ms": "9999999999"}))
+    _, found = doctor(tmp_path, kafka_bootstrap, namespace)
+    (safe,) = (one for one in found if one["found"].startswith(f"topic {events}"))
+    assert safe["verdict"] == "warning"
+    assert "message.timestamp.type is CreateTime, not LogAppendTime" in safe["found"]

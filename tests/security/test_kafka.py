@@ -12,8 +12,10 @@ import pytest
 from bus.clock import SystemClock
 from bus.contract import BusError, Message
 from bus.kafka import KafkaBus
+from bus.kafka_topics import unfit_settings
 from bus.options import KafkaOptions, Tls
 from schemas.topics import (
+    ALL_TOPICS,
     CELLS,
     COMMANDS,
     EVENTS,
@@ -170,6 +172,15 @@ async def test_agents_read_commands_and_not_the_record(kafka: KafkaOptions) -> N
         _ = [record async for record in agents.read(JOURNAL.name)]
     for bus in (scheduler, agents):
         await bus.close()
+
+
+async def test_who_may_not_see_how_topics_are_set_is_told_so(kafka: KafkaOptions) -> None:
+    scheduler = bus_of(kafka, "scheduler")
+    await scheduler.publish(Message(COMMANDS.name, "k", b"order"))  # so that topics are there
+    await scheduler.close()
+    assert await unfit_settings(kafka, ALL_TOPICS) == []
+    agents = replace(kafka, username="agents", password="pw-agents")
+    assert await unfit_settings(agents, ALL_TOPICS) is None
 
 
 def test_a_gateway_of_a_secured_log_answers_and_asks(
