@@ -24,6 +24,10 @@ RECEIVE_MAX = 500
 PACKET_MAX = 2**28
 #: Reason codes from here on are refusals.
 REFUSAL = 0x80
+#: The refusal of what is too large. By the standard a broker cuts the connection for that; some
+#: (Mosquitto above its `message_size_limit`) answer the message with it, which libraries do not
+#: know how to read.
+TOO_LARGE = 0x95
 #: The broker took it, and nobody subscribes to it now.
 _NOBODY = 0x10
 #: An upper bound of what a packet is longer than its texts.
@@ -194,6 +198,10 @@ class Sender:
         if not future.done():
             if value < REFUSAL:
                 future.set_result(value != _NOBODY)
+            elif value == TOO_LARGE:
+                size = f"{message.address}: {len(message.value)} bytes"
+                why = f"{size}, the broker takes fewer; raise its message_size_limit or say less"
+                future.set_exception(TooLarge(why))
             else:
                 why = f"{message.address}: the broker says: {self._words(code)}"
                 future.set_exception(Refused(why))

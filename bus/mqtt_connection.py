@@ -26,6 +26,7 @@ from bus.mqtt_carrier import (
     IN_FLIGHT_MAX,
     RECEIVE_MAX,
     REFUSAL,
+    TOO_LARGE,
     WILL_DELAY_S,
     Broke,
     Refusal,
@@ -45,6 +46,8 @@ _USED = ("_connected", "_disconnected")
 _USED_WITHIN = (
     "manual_ack_set",
     "ack",
+    "_handle_pubackcomp",
+    "_in_packet",
     "_sock_close",
     "disable_logger",
     "max_inflight_messages_set",
@@ -76,6 +79,10 @@ class Connection(Sender):
         inner.on_disconnect = self._on_disconnect
         inner.on_message = self._on_message
         inner.on_publish = self._on_publish
+        self._too_large = False
+        within: Any = inner
+        self._confirmation: Any = within._handle_pubackcomp
+        within._handle_pubackcomp = self._on_confirmation
 
     async def open(self) -> None:
         """Connect and subscribe.
@@ -216,10 +223,21 @@ class Connection(Sender):
         self._heard += 1
         self._terms.hear(Incoming(address, value, message.retain, dict(pairs), token))
 
+    def _on_confirmation(self, kind: str) -> Any:
+        """Read a refusal that paho would take for no MQTT as another one, and remember which."""
+        packet: Any = self._inner._in_packet["packet"]
+        self._too_large = kind == "PUBACK" and packet[2:3] == bytes([TOO_LARGE])
+        if self._too_large:
+            packet[2] = REFUSAL
+        try:
+            return self._confirmation(kind)
+        finally:
+            self._too_large = False  # of what nobody confirms paho says itself that it went out
+
     def _on_publish(
         self, inner: paho.Client, data: object, packet: int, code: ReasonCode, _properties: object
     ) -> None:
-        self._confirmed(packet, code.value, code)
+        self._confirmed(packet, TOO_LARGE if self._too_large else code.value, code)
 
     async def _subscribe(self) -> None:
         names = self._terms.subscriptions

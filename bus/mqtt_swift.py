@@ -20,6 +20,7 @@ from bus.mqtt_carrier import (
     PACKET_MAX,
     RECEIVE_MAX,
     REFUSAL,
+    TOO_LARGE,
     WILL_DELAY_S,
     Broke,
     Refusal,
@@ -33,6 +34,8 @@ from bus.wire import Incoming, Outgoing
 #: Packets read in one turn of the loop.
 _READ_AT_ONCE = 64
 _PACKETS = 2**16 - 1
+#: A confirmation begins so; its length, its number and what it says come next.
+_PUBACK = b"\x40"
 
 
 class SwiftConnection(Sender, asyncio.Protocol):
@@ -269,8 +272,13 @@ class SwiftConnection(Sender, asyncio.Protocol):
                     self._stream.resume_reading()
                 return
             except ValueError as error:
-                self.cut(f"the broker sent what is no MQTT: {error}")
-                return
+                answer = bytes(came[self._at : self._at + 5])
+                if answer[:1] != _PUBACK or answer[4:] != bytes([TOO_LARGE]):
+                    self.cut(f"the broker sent what is no MQTT: {error}")
+                    return
+                self._at += 2 + answer[1]
+                self._confirmed(int.from_bytes(answer[2:4]), TOO_LARGE, None)
+                continue
             self._at += size
             try:
                 self._take(packet)

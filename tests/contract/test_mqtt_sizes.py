@@ -11,18 +11,21 @@ import pytest
 from bus.contract import Message, Record
 from bus.letters import dead_letter
 from bus.mqtt import MqttLink
-from bus.wire import Incoming
+from bus.mqtt_carrier import TooLarge
+from bus.wire import Incoming, Outgoing
 from runtime.publisher import Publisher
 from runtime.spool import Spool, SpooledMessage
 from schemas.events import CommandAcknowledged
 from schemas.topics import COMMANDS, EVENTS
 from tests.brokers import need_brokers
+from tests.contract.mqtt_peers import Make, carrier, options, peer
 from tests.far import CLOCK, UP, Far, event
 from tests.mosquitto import Mosquitto
 from tests.patience import until
 from tests.post import said
 
 pytestmark = pytest.mark.broker
+__all__ = ["carrier", "options", "peer"]  # the fixtures
 
 
 #: Of an edge agent's messages, those before and behind the one that is too large.
@@ -89,6 +92,36 @@ async def test_what_the_broker_has_no_room_for_is_a_dead_letter(
     assert letter.value == (large.value or b"")[:1024]
     assert letter.properties["dlq_origin_topic"] == EVENTS.name
     assert "the broker takes 3000" in letter.properties["dlq_error"]
+
+
+async def test_what_is_above_the_limit_of_messages_is_a_dead_letter_too(tmp_path: Path) -> None:
+    """Mosquitto answers it by a code that none may have there: the client connected for ever."""
+    large = saying("\N{ANGRY FACE}" * 1000)
+    async with published(tmp_path, large, "message_size_limit 3000") as (publisher, far):
+        assert (publisher.unfit, publisher.published) == (1, 2)
+        letter = await letter_of(far)
+    assert letter.value == (large.value or b"")[:1024]
+    assert "message_size_limit" in letter.properties["dlq_error"]
+
+
+async def test_the_connection_outlives_what_is_above_the_limit_of_messages(
+    peer: Make, tmp_path: Path
+) -> None:
+    need_brokers()
+    broker = Mosquitto(tmp_path, "allow_anonymous true\nmessage_size_limit 3000\n")
+    try:
+        hearer = await peer("x", of=broker.options).up()
+        speaker = await peer(of=broker.options).up()
+        said = [speaker.client.send(Outgoing("x", bytes(size))) for size in (1, 5000, 3000, 6000)]
+        found = await asyncio.gather(*said, return_exceptions=True)
+        assert [type(one) for one in found] == [bool, TooLarge, bool, TooLarge]
+        assert f"{found[1]}".startswith("x: 5000 bytes, the broker takes fewer")
+        await speaker.client.publish(Outgoing("x", b"last"))
+        await until(lambda: len(hearer.heard) == 3)
+        assert [len(one.value) for one in hearer.heard] == [1, 3000, 4]
+        assert (speaker.client.connections, speaker.client.connected) == (1, True)
+    finally:
+        broker.stop(forget=True)
 
 
 async def test_a_dead_letter_that_is_too_large_is_one_of_its_beginning(tmp_path: Path) -> None:
