@@ -1,5 +1,6 @@
 """What options are made of: bounded numbers, names, paths, and a base that knows its keys."""
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -56,6 +57,24 @@ class Section(BaseModel):
     def _is_no_truth(cls, value: object, info: ValidationInfo) -> object:
         """Refuse `true` where a number is meant: pydantic takes it for 1."""
         kind = cls.model_fields[info.field_name or ""].annotation
-        if isinstance(value, bool) and bool not in (kind, *get_args(kind)):
+        if isinstance(value, bool) and not _may_be_true(kind):
             raise ValueError(f"is {str(value).lower()}, which is none of its values")
+        if isinstance(value, dict):
+            for name, part in _parts(kind).items():
+                said = value.get(name)
+                if isinstance(said, bool) and not _may_be_true(part):
+                    what = f"{name}: is {str(said).lower()}"
+                    raise ValueError(f"{what}, which is none of its values")
         return value
+
+
+def _parts(kind: object) -> dict[str, object]:
+    """Give the types of the fields of a dataclass of options, which sees to no `true` itself."""
+    for one in (kind, *get_args(kind)):
+        if isinstance(one, type) and dataclasses.is_dataclass(one):
+            return {field.name: field.type for field in dataclasses.fields(one)}
+    return {}
+
+
+def _may_be_true(kind: object) -> bool:
+    return bool in (kind, *get_args(kind))
