@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 DEMO_START_S = 1_767_571_200.0
 _DAY_S = 86_400.0
 _YEAR_S = 365 * _DAY_S
+_EARLY_S = datetime(1, 1, 1, tzinfo=UTC).timestamp()
 _FAR_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
@@ -29,10 +30,12 @@ def day_clock(at_s: float | None, origin_s: float) -> str:
 
     In a demo's simulated time a date means nothing: there it is `d0 06:30`, where day 0 is the
     one that `origin_s` is in. Both are seconds since the Unix epoch. A job may say that it takes so
-    many steps that no calendar has the moment of its end.
+    many steps that no calendar has the moment of its end, and a policy of one's own any figure.
     """
-    if at_s is None:
+    if at_s is None or at_s != at_s:
         return "–"
+    if at_s < _EARLY_S:
+        return "before year 1"
     if at_s >= _FAR_S:
         return "beyond year 9999"
     if not is_simulated(origin_s):

@@ -16,6 +16,7 @@ from console.bars import MARKS, bar, progress, sparkline
 from console.output import emit_json, fail, out, say
 from explain.moments import day_clock, duration, seconds_of
 from explain.uses import USES
+from explain.wording import Wording
 
 MIDNIGHT_S = 1_767_571_200.0
 
@@ -60,6 +61,12 @@ def test_moments_of_real_time_have_a_date() -> None:
 @pytest.mark.parametrize("at_s", [1e15, 9e24, float("inf")])
 def test_moments_that_no_calendar_has(at_s: float, began_s: float) -> None:
     assert day_clock(at_s, began_s) == "beyond year 9999"
+    assert day_clock(-at_s, began_s) == "before year 1"
+    assert Wording(began_s).value("deadline_s", -at_s) == "before year 1"
+
+
+def test_what_is_no_number_is_no_moment() -> None:
+    assert day_clock(float("nan"), MIDNIGHT_S) == day_clock(None, MIDNIGHT_S) == "–"
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,15 @@ const DAY = 86_400;
 /** From here on no date is written as others are (`explain.moments`). */
 const FAR_S = 253_402_214_400;
 const FAR = "beyond year 9999";
+/** Nor before here. */
+const EARLY_S = -62_135_596_800;
+const EARLY = "before year 1";
 
 /** A clock of the log's own time, in UTC: "14:08:47". */
 export function clock(at_s: number | null | undefined, seconds = true): string {
   if (at_s === null || at_s === undefined) return "–";
   if (at_s >= FAR_S) return FAR;
+  if (at_s < EARLY_S) return EARLY;
   return new Date(at_s * 1000).toISOString().slice(11, seconds ? 19 : 16);
 }
 
@@ -30,6 +34,7 @@ function isSimulated(origin_s: number): boolean {
 
 /** A date, of whatever time: "2026-01-05". */
 export function date(at_s: number): string {
+  if (at_s < EARLY_S) return EARLY;
   return at_s >= FAR_S ? FAR : new Date(at_s * 1000).toISOString().slice(0, 10);
 }
 
@@ -43,6 +48,7 @@ export function day(at_s: number): string {
 /** Day and clock: "2026-11-21 14:08", or "d0 14:08". */
 export function moment(at_s: number | null | undefined): string {
   if (at_s === null || at_s === undefined) return "–";
+  if (at_s < EARLY_S) return EARLY;
   return at_s >= FAR_S ? FAR : `${day(at_s)} ${clock(at_s, false)}`;
 }
 
