@@ -27,8 +27,11 @@ class Work:
 
     @property
     def port(self) -> int:
-        """Port of its rendezvous, where several share a host: below those that Linux gives out."""
-        run = f"{self.job}/{self.started.epoch}"
+        """Port of its rendezvous, where several share a host: below those that Linux gives out.
+
+        By the folder, as two agents may have jobs of one name, in two cells say.
+        """
+        run = f"{self.folder}/{self.started.epoch}"
         return 20_000 + zlib.crc32(run.encode()) % 10_000
 
 

@@ -34,6 +34,14 @@ def work(placement: Placement, **more: Any) -> Work:
     return Work(job, program, started, root / "runs" / "j" / "3")
 
 
+def test_gangs_of_one_name_of_two_agents_meet_at_two_ports() -> None:
+    """They may share a host, as those of two cells' agents may, whose jobs have one name."""
+    one, other = (work(EVEN, root=Path(f"/srv/{cell}")).port for cell in ("default", "b"))
+    assert one != other
+    assert one == work(EVEN, root=Path("/srv/default")).port
+    assert all(20_000 <= port < 30_000 for port in (one, other))
+
+
 def container(said: dict[str, Any]) -> dict[str, Any]:
     (found,) = said["spec"]["template"]["spec"]["containers"]
     return dict(found)
