@@ -1,5 +1,6 @@
 """How far a job came and what that is known from, how fast it is, and when it will end."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -183,7 +184,11 @@ def _allowed(job: Job, gpus: float) -> bool:
 def ending(job: Job, now_s: float, origin_s: float) -> Iterator[Piece]:
     """Say when an unfinished job ends, and whether that is in time."""
     found = outlook(job, now_s)
-    if found.left_s is not None and found.ends_s is not None:
+    beyond = job.state is JobState.RUNNING and job.step >= (job.total_steps or math.inf)
+    if beyond:
+        # No step beyond is counted, and its own program alone says when it ends.
+        yield Piece(" · all the steps that it declared are done, and it has not ended", "change")
+    elif found.left_s is not None and found.ends_s is not None:
         yield Piece(f" · {duration(found.left_s)} left at its speed")
         yield Piece(f", ends about {day_clock(found.ends_s, origin_s)}")
     elif found.needs_s is not None and found.slack_s is None:
@@ -193,6 +198,8 @@ def ending(job: Job, now_s: float, origin_s: float) -> Iterator[Piece]:
     yield Piece(f" · deadline {day_clock(job.deadline_s, origin_s)}")
     if job.deadline_s < now_s:
         yield Piece(f", {duration(now_s - job.deadline_s)} ago", "bad")
+    elif beyond:
+        return
     elif found.slack_s is None:
         yield Piece(", not promised: it declared no total", "change")
     elif found.left_s is not None and found.slack_s < 0:

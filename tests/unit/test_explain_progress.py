@@ -61,6 +61,15 @@ def test_a_job_that_waits_must_still_start_and_run() -> None:
     assert "cannot be met any more: needs at least 4 min 40 s, has 4 min 30 s" in text
 
 
+def test_a_job_that_goes_on_beyond_its_declared_steps_is_not_about_to_end() -> None:
+    """It said `0 s left at its speed, ends about` now, for as long as it went on."""
+    beyond = said(running(step=1000))
+    assert beyond.startswith(" · all the steps that it declared are done, and it has not ended")
+    assert "left" not in beyond and beyond.endswith(" · deadline d0 06:16")  # noqa: PT018
+    assert "all the steps" not in said(running(step=999))
+    assert "all the steps" not in said(running(step=1000, total_steps=None))
+
+
 def test_only_sizes_that_it_allows_count() -> None:
     assert outlook(known(gpus_max=2), NOW_S).needs_s == pytest.approx(530.0)
     assert outlook(known(rates=[]), NOW_S).needs_s is None
