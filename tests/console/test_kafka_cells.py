@@ -8,6 +8,8 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from bus.clock import SystemClock
 from bus.contract import Message
@@ -136,3 +138,20 @@ def test_every_cell_is_verified_and_copied_each_into_a_file_of_its_own(
     one = tidegate.tells("journal", "export", file, "--log", plant, "--cell", "b")
     assert (one["records"], one["cell"]) == (verified[1]["records"], "b")
     assert "leave it out" in tidegate.refuses("journal", "verify", file, "--cell", "b")
+
+
+def test_the_requests_of_every_cell_are_proved(
+    tidegate: Run, plant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_KAFKA__CELLS", ",".join(CELLS))
+    key = Ed25519PrivateKey.generate().public_key()
+    pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    (tmp_path / "k1.pem").write_bytes(pem)
+    words = ("audit", "verify", plant, "--keys", tmp_path)
+    counts = []
+    for cell in CELLS:
+        monkeypatch.setenv("TIDEGATE_CELL", cell)
+        counts.append(tidegate.tells(*words)["entries"])
+    monkeypatch.delenv("TIDEGATE_CELL")
+    assert counts[1] == counts[0] + 1
+    assert tidegate.tells(*words)["entries"] == sum(counts)
