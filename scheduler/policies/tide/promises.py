@@ -11,6 +11,7 @@ spare lend GPUs to short ones and are back in time; who finds no room now may fi
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -198,45 +199,89 @@ def _plan(
         order = order[len(now) :]
     if not len(order):
         return schedule
-    profile = free_over_time(slack, schedule)
-    latest_s = latest_return_s(slack, schedule.level)
-    ahead: list[Piece] = []
-    failed = checked = 0
+    places = _Room(slack, schedule, latest_return_s(slack, schedule.level))
+    failed = 0
     for job in order.tolist():
         levels = (slack.now_s + slack.takes_s[job] <= slack.due_s[job]).nonzero()[0].tolist()
         if pledges:
             levels = [one for one in levels if pledges.gives(job, int(slack.sizes[one]))]
             if not levels:
                 continue
+        level = places.place(job, levels, bool(may_borrow[job]))
+        if level:
+            pledges.take(job, int(slack.sizes[level]))
+        elif level is None:
+            failed += 1
+            if failed >= TRIES:
+                break
+    return places.schedule
+
+
+class _Room:
+    """What those who are planned leave of a site over time, and who comes into it."""
+
+    def __init__(self, slack: Slack, schedule: Schedule, latest_s: Floats) -> None:
+        self.schedule = schedule
+        self._slack, self._latest_s = slack, latest_s
+        self._profile = free_over_time(slack, schedule)
+        self._ahead: list[Piece] = []  # what is kept for who starts later
+        self._checked = 0
+
+    def place(self, job: int, levels: Sequence[int], may_borrow: bool) -> int | None:
+        """Find room for a job at one of the levels at which it is in time.
+
+        Returns:
+            The level that it has from now on; 0 if it starts later; None if there is no room.
+        """
+        present = int(self._slack.present[job])
+        # Who runs in time goes on if others can lend it room. To stop it, and to start it again
+        # later, would cost a pause, and the next plan may find it room at once again.
+        if present in levels and (level := self.now(job, levels) or self.lent(job, [present])):
+            return level
+        for level in levels:
+            if self.now(job, [level]):
+                return level
+            if self.later(job, level):
+                return 0
+        return (self.lent(job, levels[:LARGER]) if may_borrow else 0) or None
+
+    def now(self, job: int, levels: Sequence[int]) -> int:
+        """Give a job the first level that has room from now on to its end; 0 if none has."""
+        slack = self._slack
         for level in levels:
             gpus, takes_s = int(slack.sizes[level]), float(slack.takes_s[job, level])
-            start_s = earliest(profile, gpus, takes_s)
-            if start_s <= slack.now_s:
-                schedule.stay(job, level)
-                schedule.kept[job] = True
-                reserve(profile, gpus, start_s, takes_s)
-                pledges.take(job, gpus)
-                break
-            if start_s + LATE_S + takes_s <= slack.due_s[job] and len(ahead) < AHEAD:
-                ahead.append((start_s, start_s + takes_s, gpus))
-                reserve(profile, gpus, start_s, takes_s)
-                break
-        else:
-            for level in levels[:LARGER] if checked < LOANS and may_borrow[job] else ():
-                found = borrow(slack, schedule, latest_s, profile, job, level, LATE_S)
-                if found is None:
-                    continue
-                checked += 1
-                left = free_over_time(slack, found, ahead)
-                if left.free.min() >= 0:
-                    schedule, profile = found, left
-                    pledges.take(job, int(slack.sizes[level]))
-                    break
-            else:
-                failed += 1
-        if failed >= TRIES:
-            break
-    return schedule
+            if earliest(self._profile, gpus, takes_s) <= slack.now_s:
+                self.schedule.stay(job, level)
+                self.schedule.kept[job] = True
+                reserve(self._profile, gpus, slack.now_s, takes_s)
+                return level
+        return 0
+
+    def later(self, job: int, level: int) -> bool:
+        """Keep room for a job that can start later at a level, and be in time."""
+        slack = self._slack
+        gpus, takes_s = int(slack.sizes[level]), float(slack.takes_s[job, level])
+        start_s = earliest(self._profile, gpus, takes_s)
+        if len(self._ahead) >= AHEAD or start_s + LATE_S + takes_s > slack.due_s[job]:
+            return False
+        self._ahead.append((start_s, start_s + takes_s, gpus))
+        reserve(self._profile, gpus, start_s, takes_s)
+        return True
+
+    def lent(self, job: int, levels: Sequence[int]) -> int:
+        """Give a job the first level for which others lend it room to its end; 0 if none is."""
+        for level in levels if self._checked < LOANS else ():
+            found = borrow(
+                self._slack, self.schedule, self._latest_s, self._profile, job, level, LATE_S
+            )
+            if found is None:
+                continue
+            self._checked += 1
+            left = free_over_time(self._slack, found, self._ahead)
+            if left.free.min() >= 0:
+                self.schedule, self._profile = found, left
+                return level
+        return 0
 
 
 def _small(slack: Slack, attained_gpu_s: Floats, pledge_s: float) -> Bools:

@@ -10,6 +10,10 @@ from scheduler.policies.tide.market import Market
 
 #: Seconds that rounding may cost.
 HAIR_S = 1e-3
+#: Who runs shrinks only to a size at which it would be in time if it took so much longer: what is
+#: known of its speed changes a little all the time, and each time it would need the larger size
+#: again, and pay for two changes.
+SPARE = 0.01
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,8 +32,12 @@ class Slack:
     #: (r, k) the same, but for the present level what is left of the pause under way.
     pause_s: Floats
     takes_s: Floats  #: (r, k) time to the end at each level from now on; inf where it cannot run.
-    least: Ints  #: (r,) smallest level that is in time from now on; 0: none is, or no deadline.
-    area_gpu_s: Floats  #: (r,) GPU time at that level; inf without one.
+    #: (r,) smallest level that is in time from now on, one below the present with `SPARE`; 0: none
+    #: is, or no deadline.
+    least: Ints
+    #: (r,) GPU time of its work at that level, without pauses: with them, two jobs would change
+    #: places in the order of plans whenever one of them was moved. inf without a level.
+    area_gpu_s: Floats
 
     def ends_s(self, who: Ints, level: Ints) -> Floats:
         """Return when jobs end that keep a level from now on."""
@@ -52,10 +60,13 @@ def slack_at(market: Market, site: int, jobs: Ints, due_s: Floats) -> Slack:
     leave_s[runs, present[runs]] = 0.0
     takes_s = market.takes_s[site, jobs] + leave_s
     last_s = np.where(np.isfinite(due_s), due_s + HAIR_S / 10, -math.inf)
-    least = (market.now_s + takes_s <= last_s[:, None]).argmax(axis=1)  # 0 never is: no GPU
+    lower = np.arange(len(market.sizes)) < present[:, None]
+    sure_s = market.now_s + takes_s + SPARE * np.where(lower, takes_s, 0.0)
+    least = (sure_s <= last_s[:, None]).argmax(axis=1)  # 0 never is: no GPU
     some = least.nonzero()[0]
     area = np.full(len(due_s), math.inf)
-    area[some] = market.sizes[least[some]] * takes_s[some, least[some]]
+    work, rate = market.work[jobs], market.rate[site, jobs]
+    area[some] = market.sizes[least[some]] * work[some] / rate[some, least[some]]
     return Slack(
         now_s=market.now_s,
         gpus=int(market.gpus[site]),
