@@ -40,6 +40,8 @@ from tests.whole.wires import MqttWire
 
 #: After a storm workers are so many times as fast: half of a run was to wait for them.
 HASTE = 6.0
+#: What is put before a pool's name to name another of the same kind, which has no node at first.
+SPARE = "spare-"
 #: Within so many turns of the loop what is said has come to Kafka and back, or waits for time.
 TURNS = 300
 
@@ -83,9 +85,9 @@ def listed() -> tuple[PoolRule, ...]:
     agents: dict[str, list[str]] = defaultdict(list)
     specs: dict[str, list[NodeSpec]] = defaultdict(list)
     for place in places():
-        pool = place.specs[0].pool
-        agents[pool].append(place.agent)
-        specs[pool] += place.specs
+        for pool in (place.specs[0].pool, SPARE + place.specs[0].pool):
+            agents[pool].append(place.agent)
+            specs[pool] += place.specs
     return tuple(
         PoolRule(
             pool,
@@ -306,6 +308,14 @@ class Agent:
     def upgrade(self) -> None:
         """End; who starts again is the next release."""
         self._release = NEWEST
+        self.crash()
+
+    def move(self) -> None:
+        """End; who starts again has its nodes in another pool, or in the first one again."""
+        pool = self.place.specs[0].pool
+        other = pool.removeprefix(SPARE) if pool.startswith(SPARE) else SPARE + pool
+        specs = tuple(replace(spec, pool=other) for spec in self.place.specs)
+        self.place = replace(self.place, specs=specs)
         self.crash()
 
     def leave(self, farewell: str | None) -> None:

@@ -162,6 +162,11 @@ def _requests_taken_again() -> AbstractContextManager[Any]:
     )
 
 
+def _gangs_unsquared() -> AbstractContextManager[Any]:
+    """What an agent that comes back says that it holds is held to nothing."""
+    return patch("scheduler.core.observe_fleet._square", lambda turn, node, gang: None)
+
+
 @contextmanager
 def _both(*patches: AbstractContextManager[Any]) -> Iterator[None]:
     with ExitStack() as stack:
@@ -197,5 +202,6 @@ PLANTED: dict[str, Planted] = {
     "set_quotas_forgotten": Planted(_set_quotas_forgotten, ("asked",)),
     "anybody_asks": Planted(_anybody_asks, ("request_forged",)),
     "requests_taken_again": Planted(_requests_taken_again, ("asked", "request_copied")),
+    "gangs_unsquared": Planted(_gangs_unsquared, ("agent_moved",)),
     "supervisors_forget": Planted(_supervisors_forget, ("agent_dead", "agent_cut")),
 }
