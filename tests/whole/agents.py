@@ -8,7 +8,7 @@ import contextlib
 import shutil
 import sqlite3
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from runtime.simulated_owner import SimulatedMeter, SimulatedOwner, simulated_ma
 from runtime.store import StoreError
 from scheduler.node_admission import PoolRule
 from schemas.journal import ENTRY_VERSION
+from schemas.topics import JOURNAL
 from tests.chaos.owners import Effect
 from tests.whole.bridges import Told
 from tests.whole.broker import Broker, Connection
@@ -103,14 +104,17 @@ def listed() -> tuple[PoolRule, ...]:
 class Witness(EffectsFile):
     """Takes down what an agent does to its GPUs, and when it truly was."""
 
-    def __init__(self, agent: str, world: PacedClock, effects: list[Effect]) -> None:
+    def __init__(
+        self, agent: str, world: PacedClock, effects: list[Effect], journal: Callable[[], int]
+    ) -> None:
         self._name, self._world, self._effects = agent, world, effects
+        self._journal = journal
 
     def write(self, effect: str, at_s: float, **fields: Any) -> None:
         now_s = self._world.now_s()
         if "job" in fields:
             place = fields["job"], fields["epoch"], fields["node"], tuple(fields["gpus"])
-            self._effects.append(Effect(self._name, effect, now_s, *place))
+            self._effects.append(Effect(self._name, effect, now_s, *place, self._journal()))
         elif effect == "began":
             self._effects.append(Effect(self._name, effect, now_s))
 
@@ -285,7 +289,8 @@ class Agent:
         )
         if self.supervisors is None:
             assert isinstance(machine.executor, SimulatedExecutor)
-            witness = Witness(self.name, self._world, self.effects)
+            ever = self._broker.ever
+            witness = Witness(self.name, self._world, self.effects, lambda: len(ever[JOURNAL.name]))
             self.supervisors = Supervisors(machine.executor, witness, self._world)
         assert machine.owner is None or isinstance(machine.owner, SimulatedOwner)
         self._owner = machine.owner

@@ -29,6 +29,7 @@ from tests.chaos.owners import (
     repeated_effects,
     tenures,
 )
+from tests.whole.laws_gangs import given_up
 from tests.whole.laws_quotas import beyond_quotas
 
 #: So many of each finding are named.
@@ -131,6 +132,9 @@ def broken(books: Books) -> Iterator[str]:
     clear = list(_outside(held, books.losses))
     yield from _shown("GPUs with two owners", double_owners(clear))
     yield from _shown("jobs at two places", double_places(clear))
+    # What was lost may have said otherwise: of decisions that nobody knows, gangs may run.
+    alive = [] if books.losses else given_up(books.journal, books.effects)
+    yield from _shown("gangs that run and were given up", alive)
     found_beyond = beyond_quotas(books.journal, books.quotas, books.rationing)
     yield from _shown("more than the quota says", found_beyond)
     yield from _shown(

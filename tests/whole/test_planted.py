@@ -14,7 +14,6 @@ HOURS = 2.0
 BEGIN = {
     "answered_before_stored": 6,
     "cells_wait_for_each_other": 6,
-    "gangs_unsquared": 13,
     "lease_ignored": 27,
     "nothing_reclaimed": 4,
     "quotas_forgotten": 19,
