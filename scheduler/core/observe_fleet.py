@@ -14,6 +14,9 @@ from scheduler.core.transitions import LoanState, NodeState
 from scheduler.core.turn import Turn
 from schemas import commands, events
 
+#: Nodes that are away, or about to leave; those that are called back count as their owner's.
+_AWAY = (LoanState.LENDING, LoanState.LENT)
+
 
 def node_born(turn: Turn, born: events.NodeBorn, cause: Cause) -> None:
     """Take a node in, and square what it says it holds with the ledger."""
@@ -150,7 +153,9 @@ def load(turn: Turn, report: events.InferenceLoad, cause: Cause) -> None:
     names = [report.node] if report.node is not None else pool.nodes if pool is not None else []
     nodes = [state.nodes[one] for one in names if one in state.nodes]
     shared = name not in (report.node, report.pool)
-    owned = sum(node.gpu_count for node in nodes if not shared or node.agent == agent)
+    theirs = [node for node in nodes if not shared or node.agent == agent]
+    owned = sum(node.gpu_count for node in theirs)
+    before = 0.0 if lender is None else lender.gpus_needed
     turn.emit(
         facts.LoadObserved(
             lender=name,
@@ -164,3 +169,7 @@ def load(turn: Turn, report: events.InferenceLoad, cause: Cause) -> None:
             said_s=cause.said_s,
         )
     )
+    lent = sum(node.gpu_count for node in theirs if node.loan_state in _AWAY)
+    # Once: a policy that does not call back what it could need not be asked at each word.
+    if turn.settings.short_owners_at_once and lent and before <= owned - lent < report.gpus_needed:
+        turn.emit(facts.OwnerShort(name))
