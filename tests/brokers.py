@@ -1,11 +1,12 @@
 """Real Kafka and Mosquitto for tests: those of the environment, or a pair of our own."""
 
+import contextlib
+import fcntl
 import itertools
 import json
 import os
 import secrets
 import signal
-import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -108,14 +109,24 @@ def need_brokers() -> None:
 
 
 @pytest.fixture(scope="session")
-def _shared_brokers() -> Iterator[Brokers]:
+def _shared_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    """One pair for all workers of a run: a Kafka for each would only take processors from tests."""
     need_brokers()
-    with tempfile.TemporaryDirectory(prefix="tidegate-brokers-") as folder:
-        brokers = Brokers.start(Path(folder))
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with (folder / "brokers.users").open("w") as users:
+        # Held by every worker that uses them; whoever alone does so at its end stops them.
+        fcntl.flock(users, fcntl.LOCK_SH)
+        brokers = Brokers(folder / "brokers")
+        # Not as `up` does, which looks at what another worker may be writing: it waits for others.
+        brokers._run("up", "--native")
         try:
             yield brokers
         finally:
-            brokers.down()
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                brokers.down()
 
 
 @pytest.fixture(scope="session")
