@@ -17,6 +17,7 @@ import pytest
 from tests.composed import ROOT, compose, lacks
 from tests.patience import wait_until
 from tests.ports import alive, answers, lacking
+from tests.together import folder_of_run
 
 JARS = Path(os.environ.get("TIDEGATE_KAFKA_JARS") or ROOT / ".brokers" / "jars")
 _CLASSES = JARS / "classes.jsa"
@@ -112,9 +113,7 @@ def need_brokers() -> None:
 def _shared_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
     """One pair for all workers of a run: a Kafka for each would only take processors from tests."""
     need_brokers()
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
+    folder = folder_of_run(tmp_path_factory)
     with (folder / "brokers.users").open("w") as users:
         # Held by every worker that uses them; whoever alone does so at its end stops them.
         fcntl.flock(users, fcntl.LOCK_SH)
