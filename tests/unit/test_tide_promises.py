@@ -69,9 +69,13 @@ def test_who_comes_first_does_not_depend_on_who_runs() -> None:
 @pytest.mark.parametrize(("due", "gpus"), [(2015.0, 4), (2035.0, 2)])
 def test_who_runs_shrinks_only_to_a_size_with_some_time_to_spare(due: float, gpus: int) -> None:
     """2 GPUs take 2,000 s and a pause of 12, which is in time both times."""
-    slack = lax_of(see([job("a", 4000, due, 4)]))
+    seen = see([job("a", 4000, due, 4)])
+    slack = lax_of(seen)
     assert slack.takes_s[0, 2] < 2015
     assert slack.sizes[slack.least[0]] == gpus
+    for quotas in ({}, {"tenant": "4..8"}):  # with quotas, all are looked at over time
+        found = opened(seen, Tide(quotas=quotas))
+        assert found.market.sizes[found.promises.floor[0]] == gpus
     assert slack.sizes[lax_of(see([job("a", 4000, due)])).least[0]] == 2, "who waits needs none"
 
 
