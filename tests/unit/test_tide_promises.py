@@ -179,6 +179,14 @@ def test_who_runs_in_time_goes_on_where_others_can_lend_it_room() -> None:
     assert after(seen) == {"a": 1, "b": 1, "c": 4, "d": 2}
 
 
+def test_who_runs_in_time_goes_on_smaller_where_others_can_lend_it_no_more() -> None:
+    """For 4 GPUs "lends" would be back too late; "grown" could begin again in 110 s, in time."""
+    grown = job("grown", 1000, 700, 4, rates=(1.0, 1.9, 2.0, 2.0))
+    jobs = [job("lends", 2500, 1080, 4), grown, job("short", 420, 120, submit_s=1.0)]
+    seen = see(jobs, lends=(PROMISED,))
+    assert after(seen) == {"lends": 2, "grown": 2, "short": 4}
+
+
 def test_in_overload_the_smallest_come_first() -> None:
     seen = see([job("a", 800, 115), *(job(f"b{i}", 200, 115, submit_s=1.0) for i in range(4))])
     assert set(plan(seen).notes) == {"b0", "b1", "b2", "b3"}
