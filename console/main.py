@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from console.service import begin
+from console.start import importing
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -17,6 +17,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A terminal that cannot show a bar's characters gets question marks, not an error.
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    if arguments is None:
+        importing()
+    from console.service import begin
+
     try:
         code = begin(given)
         if code is None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bus.contract import BusError
+from console.start import imported
 from runtime.store import StoreError
 
 #: By verb, the module that is the service, and the extra that has all it needs.
@@ -58,6 +59,7 @@ def serve(verb: str, config: Path | None, settings: Sequence[str]) -> int:
         # Not before they are needed: a plain install has no brokers' clients.
         loading: Any = importlib.import_module("services.config")
         role: Any = importlib.import_module(module)
+        imported()
         code: int = role.main(loading.load(config, settings))
     except ModuleNotFoundError as error:
         _say(f"{error.name} is not installed; pip install 'tidegate[{extra}]' has all it needs.")

@@ -10,6 +10,7 @@ import typer
 
 from console import service
 from console.output import say
+from console.start import imported
 from scheduler.core.transitions import InvalidTransition
 from schemas.release import release
 from simulator.csv_rows import WorkloadError
@@ -118,7 +119,9 @@ def run(arguments: Sequence[str]) -> int:
     asked = RENAMED.get(arguments[0], arguments[0]) if arguments else ""
     named = [""] if asked == "--version" else [name for _, name, _ in VERBS if asked == name]
     try:
-        found = make_app(*named)(
+        app = make_app(*named)
+        imported()
+        found = app(
             args=list(arguments),
             prog_name="tidegate",
             standalone_mode=False,

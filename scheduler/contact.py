@@ -10,7 +10,7 @@ work goes on, and whatever is heard of the agent itself makes it alive again.
 
 from collections.abc import Iterable
 
-from scheduler.core.settings import Settings
+from scheduler.core.settings import Settings, settings_from
 from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Input, NodeHeard, NodeSilent
 from scheduler.core.transitions import NodeState
@@ -22,6 +22,8 @@ from schemas.events import LinkLost, LinkOpened
 LOOK_S = 15.0
 #: An agent is asked to say all again at most this often.
 REBIRTH_S = 300.0
+#: A lease is renewed when so much of it is over.
+RENEWED = 1 / 3
 _NEVER = float("-inf")
 
 
@@ -45,12 +47,22 @@ class Contact:
         self._lost: dict[str, int] = {}  # agents whose link is lost, and nothing heard since
         self._lost_now = False
 
-    def begin(self, state: ClusterState, now_s: float) -> None:
-        """Count silence from now on; what was heard before a restart is not known."""
+    def begin(self, state: ClusterState, now_s: float) -> list[Input]:
+        """Count silence from now on; what was heard before a restart is not known.
+
+        Where nobody led for so long that leases may be over, nodes are silent until they are heard:
+        who has no lease starts no gang.
+        """
         self._know(state)
-        for node in state.nodes.values():
-            if node.state is NodeState.ALIVE:
-                self.heard_s.setdefault(node.agent, now_s)
+        alive = [node for node in state.nodes.values() if node.state is NodeState.ALIVE]
+        former = settings_from(state.leader.settings)
+        # Of no agent in contact was it older when the last leader ended.
+        lease_age_s = RENEWED * former.lease_s + former.silence_s + LOOK_S
+        if now_s - state.now_s >= former.lease_s - lease_age_s:
+            return [NodeSilent(name, now_s) for name in sorted(node.id for node in alive)]
+        for node in alive:
+            self.heard_s.setdefault(node.agent, now_s)
+        return []
 
     def look_again(self) -> None:
         """Look through the fleet at the next tick: whom this one greeted has not heard of it."""
@@ -137,7 +149,7 @@ class Contact:
         """Renew leases of agents that spoke; ask those with gaps to say all again."""
         given: list[tuple[str, CommandData]] = []
         # Long leases are renewed as often as short ones: whoever falls silent has most of its own.
-        every_s = settings.lease_s / 3
+        every_s = RENEWED * settings.lease_s
         spoke = list(spoke)
         if not self._agents.issuperset(spoke):
             # Born in this very tick, or a stranger, who has nothing that could have a lease.

@@ -101,23 +101,23 @@ class SchedulerService:
         self._go_on_from(found)
         self.time.begin(self.engine.state.now_s)
         now_s = self._now_s()
-        self._contact.begin(self.engine.state, now_s)
+        silent = self._contact.begin(self.engine.state, now_s)
         self._read_s = now_s
         await self.cycle_runner.in_thread(partial(self.learning.begin, self.engine.state))
         self._check_chosen_policy()
         epoch = next_epoch(self.engine.state.leader.epoch, self._clock.now_s())
-        stimulus = Stimulus(now_s, started(config, epoch))
+        first = [Stimulus(now_s, data) for data in (started(config, epoch), *silent)]
         try:
-            await self._begin(stimulus)
+            await self._begin(first)
         except _Undone as undone:  # of the first cycle, which another policy makes now
             await self._go_back()
             self._cut = undone.cut
-            await self._begin(stimulus)
+            await self._begin(first)
 
-    async def _begin(self, stimulus: Stimulus) -> None:
+    async def _begin(self, first: Sequence[Stimulus]) -> None:
         messages: list[Message] = []
-        decision = self._decide(stimulus, messages)
-        await self._commit([(stimulus, decision)], messages, stimulus.at_s)
+        decided = [(one, self._decide(one, messages)) async for one in in_turns(first)]
+        await self._commit(decided, messages, first[0].at_s)
 
     def _check_chosen_policy(self) -> None:
         """Leave the cell to a release that knows the policy which an administrator chose.
@@ -273,7 +273,8 @@ class SchedulerService:
         wake_s = self.engine.wake_s
         if wake_s is not None and wake_s <= at_s:
             decided.append(await self._cycle(at_s, messages))
-        messages += self._courtesies(at_s)
+        # A lease goes first: who has none starts no gang.
+        messages[:0] = self._courtesies(at_s)
         if not decided and not messages and at_s < self._marked_s + self._config.mark_s:
             return  # read again after a crash, it says no more than it did
         self._marked_s = at_s

@@ -144,7 +144,9 @@ class Gangs:
 
     def _length(self, gang: Gang, curve: Curve, now_s: float) -> Length:
         """Estimate what is left of a job, as the service does (`scheduler.estimator.lengths`)."""
-        least = LEAST_S * curve["points"][0][1] / curve["per_step"]
+        # At the smallest size that it may have.
+        rate = next((rate for _, rate in curve["points"] if rate > 0.0), 1.0)
+        least = LEAST_S * rate / curve["per_step"]
         lengths, _ = self._lengths[gang.entry.kin]
         return lengths.left(gang.entry.id, gang.step(now_s), least)
 

@@ -77,10 +77,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank.get(_layer(item), len(LAYERS)))
 
 
-def pytest_collection_finish() -> None:
-    """Keep Python from looking for garbage in what was imported: a fifth of the time of `quick`."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep Python from looking for garbage in what is imported: a fifth of the time of `quick`."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

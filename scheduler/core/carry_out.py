@@ -8,7 +8,7 @@ to another. That each ends: `claims`.
 from collections.abc import Sequence
 
 from scheduler.core import claims, facts
-from scheduler.core.claims import may_have
+from scheduler.core.claims import may_have, still_there
 from scheduler.core.facts import Allocation
 from scheduler.core.leave import stop
 from scheduler.core.orders import gang_spec
@@ -41,6 +41,7 @@ def advance(turn: Turn, *, anew: bool = True) -> None:
 
 def _carry_out(turn: Turn, names: Sequence[str]) -> None:
     state, deferred = turn.state, False
+    left_behind = still_there(state)
     for name in names:
         job = state.jobs[name]
         starts = job.state in (JobState.QUEUED, JobState.MIGRATING)
@@ -50,7 +51,7 @@ def _carry_out(turn: Turn, names: Sequence[str]) -> None:
             continue
         holders = {state.nodes[n].holder[gpu] for n, gpus in job.target.items() for gpu in gpus}
         if starts:
-            if holders == {None}:
+            if holders == {None} and name not in left_behind:
                 # One entry of the journal holds all that a turn decides.
                 deferred = turn.starts >= turn.settings.starts_per_cycle
                 if not deferred:

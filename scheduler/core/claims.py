@@ -48,6 +48,20 @@ def gives_nothing(state: ClusterState, job: Job, target: Target | None) -> bool:
     return all(name in job.allocation for name, _ in (() if target is None else target.placement))
 
 
+def still_there(state: ClusterState) -> set[str]:
+    """Name the jobs that wait while a gang of theirs that was given up has GPUs: none may start.
+
+    Only who was told to start a gang is believed that it has one. Each ends: it was told to leave,
+    its agent is asked about it, and if that is silent its lease ends.
+    """
+    found = set[str]()
+    for node in (state.nodes[name] for name in state.stray_nodes):
+        for job in (state.jobs[who] for who in dict.fromkeys(node.holder) if who in state.jobs):
+            if node.agent in job.agents and not (job.allocation or job.leaving):
+                found.add(job.id)
+    return found
+
+
 def holders(state: ClusterState, job: Job) -> Iterator[tuple[str, int, str]]:
     """Give (node, GPU, who) of what others still hold of the job's claim."""
     for name, gpus in (job.target or {}).items():

@@ -14,6 +14,7 @@ from scheduler.core.facts_cell import (
     LoanRecalled as LoanRecalled,
     LoansFrozen as LoansFrozen,
     LoansUnfrozen as LoansUnfrozen,
+    OwnerShort as OwnerShort,
     OwnerUnheard as OwnerUnheard,
     PolicyChanged as PolicyChanged,
     PolicyCleared as PolicyCleared,

@@ -48,6 +48,13 @@ class OwnerUnheard:
 
 
 @dataclass(slots=True)
+class OwnerShort:
+    """An owner has come to need more GPUs than it has, while nodes of it are on loan."""
+
+    lender: str
+
+
+@dataclass(slots=True)
 class QuotaSet:
     """The tenant's quota is this, whatever the configuration says."""
 

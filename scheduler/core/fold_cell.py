@@ -36,6 +36,13 @@ def _owner_unheard(state: ClusterState, fact: facts.OwnerUnheard) -> None:
     state.standing.unheard[fact.lender] = state.now_s
 
 
+@folds(facts.OwnerShort)
+def _owner_short(state: ClusterState, fact: facts.OwnerShort) -> None:
+    if fact.lender not in state.lenders:
+        raise InvalidTransition(fact.lender, "unknown", "OwnerShort")
+    state.dirty = True
+
+
 @folds(facts.QuotaSet)
 def _quota_set(state: ClusterState, fact: facts.QuotaSet) -> None:
     state.standing.quotas[fact.tenant] = Quota(

@@ -14,16 +14,23 @@ from scheduler.core.transitions import LoanState, NodeState
 from scheduler.core.turn import Turn
 from schemas import commands, events
 
+#: Nodes that are away, or about to leave; those that are called back count as their owner's.
+_AWAY = (LoanState.LENDING, LoanState.LENT)
+
 
 def node_born(turn: Turn, born: events.NodeBorn, cause: Cause) -> None:
     """Take a node in, and square what it says it holds with the ledger."""
     state = turn.state
     node = state.nodes.get(born.node)
+    begun: dict[tuple[str, int], list[int]] = {}
     if node is not None:
         if cause.is_before(node.bootid, node.said_s):
             return
         changed = (node.pool, node.gpu_count) != (born.pool, born.gpu_count)
         if changed and node.state is not NodeState.DEAD:
+            # Of a gang on several nodes, the order to begin was void with the first of them; while
+            # the one to stop has no answer, its agent may be about to read that.
+            begun = _on_the_way(turn, node, "StartGang", "ScaleGang", "StopGang")
             node_lost(turn, node, "came back with another inventory")
     turn.emit(
         facts.NodeJoined(
@@ -44,6 +51,8 @@ def node_born(turn: Turn, born: events.NodeBorn, cause: Cause) -> None:
     _drop_what_ended(turn, node, born)
     for gang in born.held:
         _square(turn, node, gang)
+    for (job, epoch), gpus in begun.items():
+        _keep_for_stray(turn, node, job, epoch, gpus)
     _square_loan(turn, node, born.loan)
 
 
@@ -58,13 +67,7 @@ def node_died(turn: Turn, death: events.NodeDied, cause: Cause) -> None:
 def _drop_what_ended(turn: Turn, node: Node, born: events.NodeBorn) -> None:
     """Release what the agent does not run, unless an order for it is still on the way."""
     said = {(gang.job, gpu) for gang in born.held for gpu in gang.gpus}
-    on_the_way = {
-        (holder, command.data["epoch"])
-        for holder in node.holder
-        if holder is not None
-        for kind in ("StartGang", "ScaleGang")
-        for command in turn.state.opened(kind, holder)
-    }
+    on_the_way = _on_the_way(turn, node, "StartGang", "ScaleGang")
     parts: dict[str, list[int]] = {}
     for gpu, holder in enumerate(node.holder):
         if holder is None or (holder, gpu) in said:
@@ -72,6 +75,22 @@ def _drop_what_ended(turn: Turn, node: Node, born: events.NodeBorn) -> None:
         if (holder, node.epoch[gpu]) not in on_the_way:
             parts.setdefault(holder, []).append(gpu)
     release_parts(turn, node, parts, "its agent no longer runs it")
+
+
+def _on_the_way(turn: Turn, node: Node, *kinds: str) -> dict[tuple[str, int], list[int]]:
+    """Give the GPUs of a node, by job and epoch, that an order of these kinds is open about."""
+    orders = {
+        (holder, command.data["epoch"])
+        for holder in dict.fromkeys(node.holder)
+        if holder is not None
+        for kind in kinds
+        for command in turn.state.opened(kind, holder)
+    }
+    found: dict[tuple[str, int], list[int]] = {}
+    for gpu, (holder, epoch) in enumerate(zip(node.holder, node.epoch, strict=True)):
+        if holder is not None and (holder, epoch) in orders:
+            found.setdefault((holder, epoch), []).append(gpu)
+    return found
 
 
 def _square(turn: Turn, node: Node, gang: events.GangHeld) -> None:
@@ -89,14 +108,19 @@ def _square(turn: Turn, node: Node, gang: events.GangHeld) -> None:
                 may_save = saves(job) and not is_overdue(turn, job)
                 turn.stop_gang(job, job.stop_reason, checkpoint=may_save)
             return
-    fresh = [gpu for gpu in gang.gpus if node.holder[gpu] is None]
-    if fresh:
-        turn.emit(facts.StrayFound(node.id, gang.job, gang.epoch, fresh))
+    _keep_for_stray(turn, node, gang.job, gang.epoch, gang.gpus)
     if not told:
         order = commands.StopGang(
             job=gang.job, epoch=gang.epoch, reason="superseded", checkpoint=False, grace_s=0.0
         )
         turn.command(node.agent, order, gang.job)
+
+
+def _keep_for_stray(turn: Turn, node: Node, job: str, epoch: int, gpus: list[int]) -> None:
+    """Note what a gang that was given up has: nobody gets it, and its job does not start."""
+    fresh = [gpu for gpu in gpus if gpu < node.gpu_count and node.holder[gpu] is None]
+    if fresh:
+        turn.emit(facts.StrayFound(node.id, job, epoch, fresh))
 
 
 def _square_loan(turn: Turn, node: Node, said: str | None) -> None:
@@ -129,7 +153,9 @@ def load(turn: Turn, report: events.InferenceLoad, cause: Cause) -> None:
     names = [report.node] if report.node is not None else pool.nodes if pool is not None else []
     nodes = [state.nodes[one] for one in names if one in state.nodes]
     shared = name not in (report.node, report.pool)
-    owned = sum(node.gpu_count for node in nodes if not shared or node.agent == agent)
+    theirs = [node for node in nodes if not shared or node.agent == agent]
+    owned = sum(node.gpu_count for node in theirs)
+    before = 0.0 if lender is None else lender.gpus_needed
     turn.emit(
         facts.LoadObserved(
             lender=name,
@@ -143,3 +169,7 @@ def load(turn: Turn, report: events.InferenceLoad, cause: Cause) -> None:
             said_s=cause.said_s,
         )
     )
+    lent = sum(node.gpu_count for node in theirs if node.loan_state in _AWAY)
+    # Once: a policy that does not call back what it could need not be asked at each word.
+    if turn.settings.short_owners_at_once and lent and before <= owned - lent < report.gpus_needed:
+        turn.emit(facts.OwnerShort(name))

@@ -46,6 +46,9 @@ class Settings:
     #: back what it lent: three times as long as policies believe a report (`loans.stale_s`). Not
     #: at all in logs of before there was this.
     owner_silence_s: float | None = 2700.0
+    #: Whether the policy is asked in between as soon as an owner needs more GPUs than those that it
+    #: did not lend, too. Not in logs of before there was this.
+    short_owners_at_once: bool = True
     #: A claim on GPUs is given up if those that were told to leave them are there for so long
     #: still. Agents that answer are never that late.
     claim_ttl_s: float = 600.0
@@ -67,7 +70,7 @@ class Settings:
         """Refuse what cannot work."""
         for item in fields(self):
             value = getattr(self, item.name)
-            if item.name in ("cycle_gap_s", "rounds_only"):
+            if item.name in ("cycle_gap_s", "rounds_only", "short_owners_at_once"):
                 if not 0 <= value < 1e9:
                     raise ValueError(f"settings: {item.name} must be from 0 to 1e9, got {value}")
             elif value is not None and not 0 < value < 1e9:
@@ -118,9 +121,11 @@ class Settings:
 def settings_from(recorded: Mapping[str, float]) -> Settings:
     """Read recorded settings; those a later version added take their defaults.
 
-    What is left out where it is not set is not set: a leader of before waited for owners, too.
+    What is left out where it is not set is not set: a leader of before waited for owners, too, and
+    for the next round where one was short.
     """
     known = {item.name for item in fields(Settings)}
     values: dict[str, Any] = {name: value for name, value in recorded.items() if name in known}
     values.setdefault("owner_silence_s", None)
+    values.setdefault("short_owners_at_once", False)
     return Settings(**values)

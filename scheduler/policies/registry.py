@@ -2,53 +2,50 @@
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from importlib import import_module
 
 from scheduler.policies.interface import Policy
-from scheduler.policies.literature.afs import Afs
-from scheduler.policies.literature.aryl import Aryl
-from scheduler.policies.literature.capacity_queues import CapacityQueues
-from scheduler.policies.literature.deepboot import DeepBoot
-from scheduler.policies.literature.drf import Drf
-from scheduler.policies.literature.edf import Edf
-from scheduler.policies.literature.edgeflow import EdgeFlow
-from scheduler.policies.literature.elasticflow import ElasticFlow
-from scheduler.policies.literature.fifo import Fifo
-from scheduler.policies.literature.gandiva import Gandiva
-from scheduler.policies.literature.gavel import Gavel
-from scheduler.policies.literature.gittins import Gittins
-from scheduler.policies.literature.optimus import Optimus
-from scheduler.policies.literature.pollux import Pollux
-from scheduler.policies.literature.shortest import Sjf, Srtf
-from scheduler.policies.literature.sia import Sia
-from scheduler.policies.literature.themis import Themis
-from scheduler.policies.literature.tiresias import Tiresias
 from scheduler.policies.spec import split, with_options
-from scheduler.policies.tide.tide import Tide
 
 #: The longest line that the journal takes (`schemas.journal.PolicyLine`).
 LINE_MOST = 4096
+
+
+def _late(module: str, name: str) -> Callable[[], Policy]:
+    """Give what makes a policy of this class, whose module is not imported before the first one.
+
+    All of them take a tenth of a second, and whoever starts needs one or none.
+    """
+
+    def make() -> Policy:
+        made: Policy = getattr(import_module(f"scheduler.policies.{module}"), name)()
+        return made
+
+    return make
+
+
 #: Name -> what makes it with its default options; the default first, then as in docs/policies.md.
 POLICIES: Mapping[str, Callable[[], Policy]] = {
-    "tide": Tide,
-    "fifo": Fifo,
-    "sjf": Sjf,
-    "srtf": Srtf,
-    "edf": Edf,
-    "drf": Drf,
-    "capacity": CapacityQueues,
-    "tiresias": Tiresias,
-    "gittins": Gittins,
-    "optimus": Optimus,
-    "afs": Afs,
-    "pollux": Pollux,
-    "aryl": Aryl,
-    "deepboot": DeepBoot,
-    "elasticflow": ElasticFlow,
-    "edgeflow": EdgeFlow,
-    "themis": Themis,
-    "gandiva": Gandiva,
-    "gavel": Gavel,
-    "sia": Sia,
+    "tide": _late("tide.tide", "Tide"),
+    "fifo": _late("literature.fifo", "Fifo"),
+    "sjf": _late("literature.shortest", "Sjf"),
+    "srtf": _late("literature.shortest", "Srtf"),
+    "edf": _late("literature.edf", "Edf"),
+    "drf": _late("literature.drf", "Drf"),
+    "capacity": _late("literature.capacity_queues", "CapacityQueues"),
+    "tiresias": _late("literature.tiresias", "Tiresias"),
+    "gittins": _late("literature.gittins", "Gittins"),
+    "optimus": _late("literature.optimus", "Optimus"),
+    "afs": _late("literature.afs", "Afs"),
+    "pollux": _late("literature.pollux", "Pollux"),
+    "aryl": _late("literature.aryl", "Aryl"),
+    "deepboot": _late("literature.deepboot", "DeepBoot"),
+    "elasticflow": _late("literature.elasticflow", "ElasticFlow"),
+    "edgeflow": _late("literature.edgeflow", "EdgeFlow"),
+    "themis": _late("literature.themis", "Themis"),
+    "gandiva": _late("literature.gandiva", "Gandiva"),
+    "gavel": _late("literature.gavel", "Gavel"),
+    "sia": _late("literature.sia", "Sia"),
 }
 #: Policies that give nodes on loan back when their owners need them, whoever borrowed them. Under
 #: any other none stays on loan: the core calls it back (`scheduler.core.recalls`).

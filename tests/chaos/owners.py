@@ -31,6 +31,7 @@ class Effect:
     epoch: int = 0
     node: str = ""
     gpus: tuple[int, ...] = ()
+    entries: int = 0  #: So many the journal had then, where that is known.
 
 
 @dataclass(frozen=True, slots=True)

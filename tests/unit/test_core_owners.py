@@ -112,8 +112,9 @@ def test_an_agent_that_was_away_says_its_load_first(cell: Cell) -> None:
 
 def test_a_leader_of_before_this_was_so_waits_as_it_did(cell: Cell) -> None:
     recorded = Settings().to_dict()
-    del recorded["owner_silence_s"]
+    del recorded["owner_silence_s"], recorded["short_owners_at_once"]
     assert settings_from(recorded).owner_silence_s is None
+    assert not settings_from(recorded).short_owners_at_once
     assert settings_from(Settings().to_dict()) == Settings()
     cell.feed(LeaderStarted("old", 2, "scripted", recorded))
     cell.wait(2 * SILENCE_S)
@@ -171,3 +172,29 @@ def test_nobody_is_noted_where_nothing_is_lent() -> None:
     kinds = [type(fact) for fact in cell.last.facts]
     assert facts.OwnerUnheard in kinds, "an old word is noted before it is acted on"
     assert lent(cell) == ["i0"]
+
+
+# --- owners that are short ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize(("pool", "node"), [("infer", None), ("edge", "e0")])
+def test_an_owner_that_lent_what_it_needs_is_heard_before_the_next_round(
+    cell: Cell, pool: str, node: str | None, at_once: bool
+) -> None:
+    settings = Settings(short_owners_at_once=at_once)
+    cell.feed(LeaderStarted("next", 2, "scripted", settings.to_dict()))
+    cell.wait(600.0)
+    next_s = settings.next_round_s(cell.now_s)
+    assert cell.last.wake_s == next_s
+
+    def said(needed: int) -> float | None:
+        cell.feed(load(needed, pool, node))
+        return cell.last.wake_s
+
+    soon_s = cell.now_s + settings.cycle_gap_s
+    assert said(1) == (soon_s if at_once else next_s)
+    cell.wait(soon_s - cell.now_s)
+    assert said(2) == next_s, "a policy that leaves it so is not asked at each word"
+    said(0)
+    assert said(1) == (soon_s + settings.cycle_gap_s if at_once else next_s)

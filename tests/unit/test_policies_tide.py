@@ -58,11 +58,12 @@ def test_jobs_that_scale_badly_share_and_a_short_one_gets_more() -> None:
 
 def test_a_change_must_pay_for_its_pause() -> None:
     def after(cost_s: float) -> dict[str, int]:
-        job = Job("a", work_s=20 * HOUR_S, held={"train-000": 4}, start_cost_s=cost_s)
+        held = {"train-000": 4}
+        job = Job("a", work_s=20 * HOUR_S, power=0.6, held=held, start_cost_s=cost_s)
         return sizes(plan(snapshot([TRAIN], [job])))
 
     assert after(30.0) == {"a": 8}
-    assert after(200.0) == {}  # twice 216 s within 600 s is more than 8 GPUs gain over 4
+    assert after(200.0) == {}  # twice 216 s within 1,080 s is more than 8 GPUs gain over 4
     about_to_end = Job("a", work_s=40.0, held={"train-000": 2})
     assert sizes(plan(snapshot([TRAIN], [about_to_end]))) == {}
 

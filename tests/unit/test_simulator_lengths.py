@@ -9,7 +9,8 @@ import pytest
 from benchmarks.resampled import resampled, seeds_of
 from scheduler.policies.interface import Plan, Snapshot
 from scheduler.policies.registry import make_policy
-from simulator.physics.base import Cluster
+from simulator.physics.base import Cluster, Entry
+from simulator.physics.simple import Pauses, SimpleJob
 from simulator.run import Options, simulate
 from tests.scripted import entry, replayed
 
@@ -45,6 +46,16 @@ def test_lengths_are_learned_as_in_a_deployment_and_replay(tmp_path: Path) -> No
     told = [left for left in policy.left["j3"] if abs(left - 4000.0) < 1.0]
     assert told, "as j0 took, once it ended"
     assert replayed(journal).first_difference is None
+
+
+def test_a_job_of_unknown_length_may_be_too_large_for_the_smallest_size_that_is_offered() -> None:
+    """What it takes at least is by the smallest size of its own; by another's it would be 0."""
+    gang = SimpleJob({2: 2.0}, 4000.0, Pauses())
+    jobs = [Entry("a", 0.0, gang, 2, kin="k"), entry("b", 0.0, work=600.0)]
+    policy = Watched("srtf")
+    run = simulate(jobs, policy, Options(cluster=Cluster(1, 4), on_events=True))
+    assert run.end_s[0] == pytest.approx(30.0 + 2000.0, abs=60.0)
+    assert policy.left["a"][0] == pytest.approx(2.0 * 600.0, rel=0.01)
 
 
 def test_a_fresh_workload_depends_on_its_seed_alone(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -260,6 +261,25 @@ def test_promises_are_kept_at_every_firm_site() -> None:
     assert opened(seen).promises.bound[0] == 0
 
 
+@pytest.mark.parametrize(("idle", "goes"), [(8, True), (2, True), (1, False)])
+def test_who_lends_all_it_has_goes_to_another_site_with_idle_gpus(idle: int, goes: bool) -> None:
+    """Its own site, a, keeps 8 GPUs for another until it comes back; in time it is with 2."""
+    mark_a, mark_b = (float(crc32(name)) for name in (b"a", b"b"))
+    busy = Job("busy", 9e6, sizes=(8 - idle,), held={"b-000": 8 - idle}, start_cost_s=0.0)
+    jobs = [job("full", 4000, 520, 8), job("lends", 1000, 900), *([busy] if idle < 8 else [])]
+    notes = {"full": (PROMISED, 0.0, 0.0, mark_a), "lends": (PROMISED, 4.0, NOW + 600.0, mark_a)}
+    seen = noted(snapshot([Pool("a"), Pool("b")], jobs, NOW, sizes=range(1, 9)), **notes)
+    found = opened(seen)
+    assert (found.got().get("lends", ("", 0))[0] == "b") == goes
+    for kept in found.promises.kept:
+        assert free_over_time(kept.slack, kept.schedule).free.min() >= 0
+    if goes:
+        assert plan(seen).notes == {"lends": (PROMISED, 0.0, 0.0, mark_b)}
+        assert reason(plan(seen), "lends").rule == "market.promised"
+    else:
+        assert reason(plan(seen), "lends").rule == "market.lends"
+
+
 def mixed(seed: int, lenders: bool) -> Snapshot:
     """Any mixture: moving jobs, two firm sites, perhaps notes of lenders that say too much."""
     rng = np.random.default_rng(seed)
@@ -282,9 +302,9 @@ def mixed(seed: int, lenders: bool) -> Snapshot:
         )
         jobs.append(one)
         if rng.random() < 0.5:
-            lent = (
-                (4.0, NOW + float(rng.uniform(-50, 500))) if lenders and rng.random() < 0.4 else ()
-            )
+            lent: tuple[float, ...] = ()
+            if lenders and rng.random() < 0.4:
+                lent = 4.0, NOW + float(rng.uniform(-50, 500)), float(crc32(b"ab"[index % 2 :][:1]))
             notes[one.id] = (PROMISED, *lent)
     return noted(snapshot([Pool("a", nodes=2), Pool("b", nodes=2, speed=1.5)], jobs, NOW), **notes)
 

@@ -8,6 +8,7 @@ from scheduler.policies.tide.worth import (
     AGE_POWER,
     FAVOUR,
     LENGTH_POWER,
+    PAUSES,
     RANK_POWER,
     RIPPLE,
     START_MOST,
@@ -105,6 +106,18 @@ def test_a_change_loses_what_its_pause_takes() -> None:
     assert waits.value[0, 0, 4] / waits.weight[0] == pytest.approx(8.0 * (1 - lost))
     slow = opened(snapshot([TRAIN], [Job("a", work_s=90_000, power=1.0, start_cost_s=400.0)]))
     assert slow.value[0, 0, 4] / slow.weight[0] == pytest.approx(8.0 * (1 - START_MOST))
+
+
+def test_a_long_job_may_change_however_long_it_takes_to_start() -> None:
+    """With a pause of half the horizon, and no more time to regain it, nothing would ever pay."""
+    job = Job("a", work_s=9e6, power=1.0, held={"train-000": 1}, start_cost_s=900.0)
+    found = opened(snapshot([TRAIN], [job]), Tide(horizon_s=600.0))
+    grown = 8.0 * (1 - RIPPLE / PAUSES)
+    assert found.value[0, 0, 4] / found.weight[0] == pytest.approx(grown)
+    assert found.got() == {"a": ("train", 8)}
+    # What ends before it has regained its pause stays as it is.
+    job = Job("a", work_s=1500.0, power=1.0, held={"train-000": 1}, start_cost_s=900.0)
+    assert opened(snapshot([TRAIN], [job])).got() == {"a": ("train", 1)}
 
 
 def test_a_move_to_another_site_counts_once() -> None:

@@ -8,7 +8,7 @@ import contextlib
 import shutil
 import sqlite3
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from runtime.simulated_owner import SimulatedMeter, SimulatedOwner, simulated_ma
 from runtime.store import StoreError
 from scheduler.node_admission import PoolRule
 from schemas.journal import ENTRY_VERSION
+from schemas.topics import JOURNAL
 from tests.chaos.owners import Effect
 from tests.whole.bridges import Told
 from tests.whole.broker import Broker, Connection
@@ -40,6 +41,8 @@ from tests.whole.wires import MqttWire
 
 #: After a storm workers are so many times as fast: half of a run was to wait for them.
 HASTE = 6.0
+#: What is put before a pool's name to name another of the same kind, which has no node at first.
+SPARE = "spare-"
 #: Within so many turns of the loop what is said has come to Kafka and back, or waits for time.
 TURNS = 300
 
@@ -83,9 +86,9 @@ def listed() -> tuple[PoolRule, ...]:
     agents: dict[str, list[str]] = defaultdict(list)
     specs: dict[str, list[NodeSpec]] = defaultdict(list)
     for place in places():
-        pool = place.specs[0].pool
-        agents[pool].append(place.agent)
-        specs[pool] += place.specs
+        for pool in (place.specs[0].pool, SPARE + place.specs[0].pool):
+            agents[pool].append(place.agent)
+            specs[pool] += place.specs
     return tuple(
         PoolRule(
             pool,
@@ -101,14 +104,17 @@ def listed() -> tuple[PoolRule, ...]:
 class Witness(EffectsFile):
     """Takes down what an agent does to its GPUs, and when it truly was."""
 
-    def __init__(self, agent: str, world: PacedClock, effects: list[Effect]) -> None:
+    def __init__(
+        self, agent: str, world: PacedClock, effects: list[Effect], journal: Callable[[], int]
+    ) -> None:
         self._name, self._world, self._effects = agent, world, effects
+        self._journal = journal
 
     def write(self, effect: str, at_s: float, **fields: Any) -> None:
         now_s = self._world.now_s()
         if "job" in fields:
             place = fields["job"], fields["epoch"], fields["node"], tuple(fields["gpus"])
-            self._effects.append(Effect(self._name, effect, now_s, *place))
+            self._effects.append(Effect(self._name, effect, now_s, *place, self._journal()))
         elif effect == "began":
             self._effects.append(Effect(self._name, effect, now_s))
 
@@ -283,7 +289,8 @@ class Agent:
         )
         if self.supervisors is None:
             assert isinstance(machine.executor, SimulatedExecutor)
-            witness = Witness(self.name, self._world, self.effects)
+            ever = self._broker.ever
+            witness = Witness(self.name, self._world, self.effects, lambda: len(ever[JOURNAL.name]))
             self.supervisors = Supervisors(machine.executor, witness, self._world)
         assert machine.owner is None or isinstance(machine.owner, SimulatedOwner)
         self._owner = machine.owner
@@ -306,6 +313,14 @@ class Agent:
     def upgrade(self) -> None:
         """End; who starts again is the next release."""
         self._release = NEWEST
+        self.crash()
+
+    def move(self) -> None:
+        """End; who starts again has its nodes in another pool, or in the first one again."""
+        pool = self.place.specs[0].pool
+        other = pool.removeprefix(SPARE) if pool.startswith(SPARE) else SPARE + pool
+        specs = tuple(replace(spec, pool=other) for spec in self.place.specs)
+        self.place = replace(self.place, specs=specs)
         self.crash()
 
     def leave(self, farewell: str | None) -> None:

@@ -79,6 +79,10 @@ class Blows:
     def agent_upgrade(self, blow: Blow) -> None:
         self._agent(blow).upgrade()
 
+    def agent_moved(self, blow: Blow) -> None:
+        """Let an operator give an agent's nodes another pool; what runs there runs on."""
+        self._agent(blow).move()
+
     def agent_dead(self, blow: Blow) -> None:
         """Let nobody start it again for long, perhaps beyond its lease."""
         agent = self._agent(blow)

@@ -29,6 +29,7 @@ from tests.chaos.owners import (
     repeated_effects,
     tenures,
 )
+from tests.whole.laws_gangs import given_up
 from tests.whole.laws_quotas import beyond_quotas
 
 #: So many of each finding are named.
@@ -38,6 +39,7 @@ STRAY_S = 1200.0
 REQUESTED = "tidegate.request.v1"
 CANCELLED = "tidegate.job.cancelled.v1"
 DIED = "tidegate.node.died.v1"
+LOAD = "tidegate.inference.load.v1"
 #: How a job ended whose worker said that it is not to be started again.
 HOPELESS = "JobFailed: not_retriable"
 #: How a job ended that a policy does not see done in time.
@@ -102,7 +104,12 @@ def broken(books: Books) -> Iterator[str]:
     yield from _shown("acknowledged, and the engine never learnt", acks_untold(said, journal))
     yield from _shown(
         "a dead letter that nobody can explain",
-        [str(value[:200]) for value in sorted(dead - books.hostile - _strays(books))],
+        [
+            str(value[:200])
+            for value in sorted(
+                dead - books.hostile - _strays(books) - _moved(books.dead, books.journal)
+            )
+        ],
     )
     unheard = set(filter(None, map(_submits, gone)))
     told = jobs(books.accepted, journal)
@@ -125,6 +132,9 @@ def broken(books: Books) -> Iterator[str]:
     clear = list(_outside(held, books.losses))
     yield from _shown("GPUs with two owners", double_owners(clear))
     yield from _shown("jobs at two places", double_places(clear))
+    # What was lost may have said otherwise: of decisions that nobody knows, gangs may run.
+    alive = [] if books.losses else given_up(books.journal, books.effects)
+    yield from _shown("gangs that run and were given up", alive)
     found_beyond = beyond_quotas(books.journal, books.quotas, books.rationing)
     yield from _shown("more than the quota says", found_beyond)
     yield from _shown(
@@ -185,6 +195,29 @@ def _strays(books: Books) -> set[bytes]:
             until_s = max(min(since, default=float("inf")) + STRAY_S, known_s)
             if lost_s <= record.time_s < until_s:
                 found.add(record.value or b"")
+    return found
+
+
+def _moved(dead: Sequence[Record], journal: Sequence[Record]) -> set[bytes]:
+    """Find dead letters that a change of pool explains: loads of a pool in which no node is then.
+
+    What an owner needed while its agent was out of contact comes after the birth in another pool;
+    by way of a bridge, what it needs there may come before that birth, also in the same tick.
+    """
+    pools: dict[str, list[tuple[float, str]]] = defaultdict(list)
+    loads = [(record, one) for record in dead if (one := _said(record)) and one.type == LOAD]
+    for record in journal if loads else ():
+        for name, fields in read_entry(record.value or b"").facts:
+            if name == "NodeJoined":
+                pools[f"/agents/{fields['agent']}"].append((record.time_s, fields["pool"]))
+    found = set()
+    for record, said in loads:
+        joined, pool = pools[said.cause[0]], said.data["pool"]
+        before = [one for at_s, one in joined if at_s < record.time_s][-1:]
+        in_it = {*before, *(one for at_s, one in joined if at_s == record.time_s)} == {pool}
+        every = {one for _, one in joined}
+        if len(every) > 1 and pool in every and not in_it:
+            found.add(record.value or b"")
     return found
 
 

@@ -162,6 +162,16 @@ def _requests_taken_again() -> AbstractContextManager[Any]:
     )
 
 
+def _gangs_unsquared() -> AbstractContextManager[Any]:
+    """What an agent that comes back says that it holds is held to nothing."""
+    return patch("scheduler.core.observe_fleet._square", lambda turn, node, gang: None)
+
+
+def _left_behind_released() -> AbstractContextManager[Any]:
+    """What still runs on a node in another pool is taken for ended, and told to stop."""
+    return patch("scheduler.core.observe_fleet._keep_for_stray", lambda *given: None)
+
+
 @contextmanager
 def _both(*patches: AbstractContextManager[Any]) -> Iterator[None]:
     with ExitStack() as stack:
@@ -197,5 +207,7 @@ PLANTED: dict[str, Planted] = {
     "set_quotas_forgotten": Planted(_set_quotas_forgotten, ("asked",)),
     "anybody_asks": Planted(_anybody_asks, ("request_forged",)),
     "requests_taken_again": Planted(_requests_taken_again, ("asked", "request_copied")),
+    "gangs_unsquared": Planted(_gangs_unsquared, ("agent_moved",)),
+    "left_behind_released": Planted(_left_behind_released, ("agent_moved",)),
     "supervisors_forget": Planted(_supervisors_forget, ("agent_dead", "agent_cut")),
 }

@@ -67,6 +67,7 @@ KINDS = {
     "policy_changed": 3.0,
     "worker_ends_for_good": 1.0,
     "store_fails": 3.0,
+    "agent_moved": 2.0,
     "mqtt_held": 4.0,
 }
 #: The share of kinds that a seed enables.
@@ -79,6 +80,7 @@ OF_THE_EDGE = ("bridge_", "mqtt_", "cell_")
 #: These may wait for a moment in the life of a job or a loan, which few would hit by chance.
 AIMED = (
     *("agent_crash", "agent_dead", "agent_torn", "agent_cut", "agent_pause", "agent_farewell"),
+    "agent_moved",
     *("scheduler_crash", "scheduler_pause", "scheduler_cut", "cancelled", "asked"),
     *("worker_fails", "worker_ends_for_good", "store_fails", "mqtt_held"),
 )

@@ -48,7 +48,7 @@ def test_a_gang_whose_change_of_size_was_stored_and_not_done_ends(
     world, effects = PacedClock(NOW_S, None), []  # type: ignore[var-annotated]
     physics = Physics(rate_noise=0.0, failures_per_gpu_hour=0.0)
     workers = SimulatedExecutor({}, physics)
-    supervisors = Supervisors(workers, Witness("a", world, effects), world)
+    supervisors = Supervisors(workers, Witness("a", world, effects, lambda: 0), world)
     first = Life(agent(), supervisors)
     first.turns.begin(NOW_S)
     first.tell(NOW_S, start())

@@ -135,7 +135,60 @@ def keep(seen: Snapshot, market: Market, pledge_s: float, quotas: Quotas) -> Pro
                 note = (*note, 0.0, 0.0)[:3] + pool
             notes[jobs.ids[rows[some[job]]]] = note
         kept.append(Kept(site, some, slack, schedule))
+    for job, to, level in _elsewhere(market, bound, floor, promised, kept):
+        bound[some[job]], floor[some[job]] = kept[to].site, level
+        mark = _mark(seen.pools.ids[market.sites[kept[to].site]])
+        notes[jobs.ids[rows[some[job]]]] = (PROMISED, 0.0, 0.0, mark)
     return Promises(bound, floor, promised, some[at == _APART], tuple(kept), notes)
+
+
+def _elsewhere(
+    market: Market, bound: Ints, floor: Ints, promised: Bools, kept: Sequence[Kept]
+) -> list[tuple[int, int, int]]:
+    """Let promised jobs that lend all they have go to other sites whose GPUs nobody has.
+
+    Each is promised the smallest size there with which it is in time, for as long as it takes, if
+    that is no more than it would come back to.
+
+    Args:
+        market: Who could do what.
+        bound: (r,) site that keeps room for the job, -1: none.
+        floor: (r,) level it has there now.
+        promised: (r,)
+        kept: Of all firm sites; changed.
+
+    Returns:
+        Who of the jobs that have a promise goes to which of `kept`, at which level.
+    """
+    if len(kept) < 2 or not any(one.schedule.lending for one in kept):
+        return []
+    site = np.where(bound < 0, market.home, bound)
+    level = np.where(site == market.home, np.maximum(market.present, floor), floor)
+    idle = market.gpus - np.bincount(site + 1, market.sizes[level], len(market.gpus) + 1)[1:]
+    found: list[tuple[int, int, int]] = []
+    for own in kept:
+        lends = (own.schedule.level == 0) & np.isfinite(own.schedule.until_s)
+        lends &= promised[own.jobs] & (market.home[own.jobs] < 0)
+        for job in (own.schedule.kept & lends).nonzero()[0].tolist():
+            back = own.slack.sizes[own.schedule.back[job]]
+            for at, other in enumerate(kept):
+                slack = other.slack
+                least = int((slack.now_s + slack.takes_s[job] <= slack.due_s[job]).argmax())
+                if other is own or not 0 < slack.sizes[least] <= min(idle[other.site], back):
+                    continue
+                tried = other.schedule.copy()
+                tried.stay(job, least)
+                tried.kept[job] = True
+                if free_over_time(slack, tried).free.min() < 0:
+                    continue
+                other.schedule.stay(job, least)
+                other.schedule.kept[job] = True
+                own.schedule.stay(job, 0)
+                own.schedule.kept[job] = False
+                idle[other.site] -= int(slack.sizes[least])
+                found.append((job, at, least))
+                break
+    return found
 
 
 def _belongs(seen: Snapshot, market: Market, some: Ints, was: Floats, due_s: Floats) -> Ints:

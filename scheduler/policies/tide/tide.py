@@ -79,7 +79,8 @@ class Tide:
 
     name: str = "tide"
     loans: LoanOptions = field(default_factory=LoanOptions)
-    horizon_s: Positive = 600.0  #: a change of who runs must pay for its pause within this.
+    #: A change of who runs must pay for its pause within this, or within five times the pause.
+    horizon_s: Positive = 600.0
     #: From so long without GPUs on, a job's weight grows with that time. Shorter: a shorter tail,
     #: and a longer mean.
     patience_s: Positive = 6 * 3600.0

@@ -27,6 +27,9 @@ AGE_POWER = 0.1
 #: A change at a site is counted so many times: others there have to change because of it. A move to
 #: another site counts once: the GPUs that it leaves are others' gain.
 RIPPLE = 2.0
+#: A pause may take this many times its length to pay, where that is longer than the horizon: else
+#: what takes minutes to start would never change, though it runs for days beside idle GPUs.
+PAUSES = 5.0
 #: What a start is taken to lose, at most, beside its share of the whole run.
 START_MOST = 0.3
 #: Factor of the weight of a priority above 0, and divisor of one below.
@@ -66,7 +69,7 @@ def worth(market: Market, weight: Floats, horizon_s: float, rank: Ints, entitled
     Args:
         market: Who could do what.
         weight: (r,)
-        horizon_s: A change of who runs must pay for its pause within this.
+        horizon_s: A change of who runs must pay for its pause within this, or within `PAUSES`.
         rank: (r,) of `classes`.
         entitled: (r,) of `Quotas`.
     """
@@ -79,7 +82,8 @@ def worth(market: Market, weight: Floats, horizon_s: float, rank: Ints, entitled
     counts = np.where(moves, 1.0, RIPPLE)[:, :, None]
     for part in by_part(market.rate):
         takes_s, pause_s, own = market.takes_s[part], market.pause_s[part], value[part]
-        within_s = np.minimum(horizon_s, takes_s)
+        within_s = np.maximum(PAUSES * pause_s, horizon_s)
+        np.minimum(within_s, takes_s, out=within_s)
         lost = counts[part] * pause_s
         lost /= np.maximum(within_s, 1e-9, out=within_s)
         np.minimum(lost, most[part[1], None], out=lost)

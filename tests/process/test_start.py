@@ -1,0 +1,42 @@
+"""How the command begins: garbage is not looked for among what it imports."""
+
+import gc
+import subprocess
+import sys
+
+import pytest
+
+from console.main import main
+
+#: Ends as the command does, and says at last how garbage is looked for.
+_SCRIPT = """
+import gc, sys
+from console.main import main
+code = main()
+print(gc.isenabled(), gc.get_freeze_count() > 10_000, gc.get_threshold()[0] > 0, file=sys.stderr)
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("jobs", "--log", "none.db"), 2),  # a verb
+        (("edge-agent", "--config", "none.toml"), 2),  # a service
+        (("no-verb",), 2),
+    ],
+)
+def test_a_command_looks_for_garbage_but_not_in_what_it_imported(
+    words: tuple[str, ...], code: int
+) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", _SCRIPT, *words], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stderr.splitlines()[-1]) == (code, "True True True"), ran.stderr
+
+
+def test_who_calls_it_looks_for_garbage_as_before(capsys: pytest.CaptureFixture[str]) -> None:
+    before = gc.get_freeze_count()
+    assert main(["--version"]) == 0
+    assert gc.isenabled()
+    assert gc.get_freeze_count() <= before
