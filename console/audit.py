@@ -11,7 +11,7 @@ from bus.signing import Verifier
 from console.columns import LEFT, REST, Columns, fitted
 from console.forms import Found, looks
 from console.kafka import cells_read, opened_log, resolved
-from console.output import JsonPath, emit_json, fail, out
+from console.output import JsonPath, emit_json, fail, out, say
 from console.source import Source
 from explain.moments import day_clock
 from explain.shares import counted
@@ -90,6 +90,8 @@ def verify(
     log = resolved(source)
     for cell in cells_read(log):
         with opened_log(log, cell) as opened:
+            if cell is not None and JOURNAL.name not in opened.head.topics:
+                say(f"Cell {cell} has no journal: nothing of it is proved.")
             done.read(opened.records(JOURNAL.name))
     if not done.entries and not done.findings:
         fail(f"{source} has no journal; name a log, or a copy by `tidegate journal export`.")

@@ -1,6 +1,7 @@
 """What `tidegate submit` was asked for: words, a file or flags become one submission."""
 
 import hashlib
+import os
 import shlex
 import sys
 from collections import Counter
@@ -157,9 +158,11 @@ def with_code(
 def check_workdir(flag: str | None) -> None:
     """Refuse a relative folder: it would be one of wherever an agent happens to run."""
     if flag and not flag.startswith("/"):
+        # A shell leaves `~` as it is in --workdir=~/src; pathlib fails where it is nobody's.
+        meant = Path(os.path.expandvars(os.path.expanduser(flag))).resolve()  # noqa: PTH111
         fail(
             f"--workdir: {flag} is relative, and it is a folder of the agent's machine; if that "
-            f"machine has this one: --workdir {shlex.quote(str(Path(flag).resolve()))}"
+            f"machine has this one: --workdir {shlex.quote(str(meant))}"
         )
 
 

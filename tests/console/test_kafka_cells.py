@@ -155,3 +155,18 @@ def test_the_requests_of_every_cell_are_proved(
     monkeypatch.delenv("TIDEGATE_CELL")
     assert counts[1] == counts[0] + 1
     assert tidegate.tells(*words)["entries"] == sum(counts)
+
+
+def test_an_auditor_is_told_of_a_cell_without_a_journal(
+    tidegate: Run, kafka_bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been removed; beside others that are whole nothing else would show it."""
+    monkeypatch.setenv("TIDEGATE_KAFKA__CELLS", ",".join(CELLS))
+    key = Ed25519PrivateKey.generate().public_key()
+    pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    (tmp_path / "k1.pem").write_bytes(pem)
+    plant = _written(kafka_bootstrap, [_decided(3), []])
+    ran = tidegate("audit", "verify", plant, "--keys", tmp_path)
+    assert ran.err == "Cell b has no journal: nothing of it is proved.\n"
+    plant = _written(kafka_bootstrap, [[], []])
+    assert "no journal" in tidegate.refuses("audit", "verify", plant, "--keys", tmp_path)

@@ -145,6 +145,11 @@ def test_a_relative_workdir_is_refused_with_the_path_that_may_be_meant(
     monkeypatch.chdir(tmp_path)
     told = tidegate.refuses("submit", "--workdir", "src", "--log", log, "--", "true")
     assert told.endswith(f"--workdir {tmp_path}/src\n")
+    # No shell replaces `~` in --workdir=~/src, nor anything in quotation marks.
+    monkeypatch.setenv("HOME", "/home/ada")
+    for home in ("~", "$HOME", "${HOME}"):
+        told = tidegate.refuses("submit", f"--workdir={home}/src", "--log", log, "--", "true")
+        assert told.endswith("--workdir /home/ada/src\n")
     file = tmp_path / "job.yaml"
     file.write_text("command: [a]\nworkdir: src\nsize: 4\n")
     told = tidegate.refuses("submit", file, "--log", log)

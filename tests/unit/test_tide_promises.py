@@ -70,9 +70,13 @@ def test_who_comes_first_does_not_depend_on_who_runs() -> None:
 @pytest.mark.parametrize(("due", "gpus"), [(2015.0, 4), (2035.0, 2)])
 def test_who_runs_shrinks_only_to_a_size_with_some_time_to_spare(due: float, gpus: int) -> None:
     """2 GPUs take 2,000 s and a pause of 12, which is in time both times."""
-    slack = lax_of(see([job("a", 4000, due, 4)]))
+    seen = see([job("a", 4000, due, 4)])
+    slack = lax_of(seen)
     assert slack.takes_s[0, 2] < 2015
     assert slack.sizes[slack.least[0]] == gpus
+    for quotas in ({}, {"tenant": "4..8"}):  # with quotas, all are looked at over time
+        found = opened(seen, Tide(quotas=quotas))
+        assert found.market.sizes[found.promises.floor[0]] == gpus
     assert slack.sizes[lax_of(see([job("a", 4000, due)])).least[0]] == 2, "who waits needs none"
 
 
@@ -174,6 +178,14 @@ def test_who_runs_in_time_goes_on_where_others_can_lend_it_room() -> None:
     jobs = [job("a", 2500, 2000, 1), job("b", 2500, 2000, 1), job("c", 3000, 1000, 4)]
     seen = see([*jobs, job("d", 200, 105, 2)], d=(PROMISED,))
     assert after(seen) == {"a": 1, "b": 1, "c": 4, "d": 2}
+
+
+def test_who_runs_in_time_goes_on_smaller_where_others_can_lend_it_no_more() -> None:
+    """For 4 GPUs "lends" would be back too late; "grown" could begin again in 110 s, in time."""
+    grown = job("grown", 1000, 700, 4, rates=(1.0, 1.9, 2.0, 2.0))
+    jobs = [job("lends", 2500, 1080, 4), grown, job("short", 420, 120, submit_s=1.0)]
+    seen = see(jobs, lends=(PROMISED,))
+    assert after(seen) == {"lends": 2, "grown": 2, "short": 4}
 
 
 def test_in_overload_the_smallest_come_first() -> None:

@@ -289,8 +289,12 @@ class _Room:
         present = int(self._slack.present[job])
         # Who runs in time goes on if others can lend it room. To stop it, and to start it again
         # later, would cost a pause, and the next plan may find it room at once again.
-        if present in levels and (level := self.now(job, levels) or self.lent(job, [present])):
-            return level
+        if present in levels:
+            # Sizes below the least are just enough, and come last.
+            first = sorted(levels, key=lambda one: one < self._slack.least[job])
+            fewer = [one for one in reversed(levels) if one <= present]
+            if level := self.now(job, first) or self.lent(job, fewer):
+                return level
         for level in levels:
             if self.now(job, [level]):
                 return level
