@@ -57,6 +57,18 @@ def test_a_gang_that_ran_on_there_is_told_to_stop(cell: Cell) -> None:
     assert list(cell.job().allocation) == ["n9"]
 
 
+def test_no_policy_plans_for_who_waits_for_its_gang_to_end(cell: Cell) -> None:
+    """Others would wait, or leave, for GPUs that it does not take."""
+    epoch = cell.run("j0", n0=4).epoch
+    cell.feed(submitted("j1"))
+    cell.reborn(moved(held(epoch)))
+    assert cell.seen().jobs.ids == ("j1",)
+    cell.plan()
+    assert (cell.job().why or {})["rule"] == "gang.left_behind"
+    cell.leave("j0", "n0", [0, 1, 2, 3], epoch, "superseded", 80)
+    assert cell.seen().jobs.ids == ("j0", "j1")
+
+
 def test_its_gpus_are_nobodys_while_it_runs_on(cell: Cell) -> None:
     epoch = cell.run("j0", n0=4).epoch
     cell.reborn(moved(held(epoch, 2)))
