@@ -65,9 +65,16 @@ def node_died(turn: Turn, death: events.NodeDied, cause: Cause) -> None:
 
 
 def _drop_what_ended(turn: Turn, node: Node, born: events.NodeBorn) -> None:
-    """Release what the agent does not run, unless an order for it is still on the way."""
+    """Release what the agent does not run, unless it may be about to read an order for it."""
     said = {(gang.job, gpu) for gang in born.held for gpu in gang.gpus}
     on_the_way = _on_the_way(turn, node, "StartGang", "ScaleGang")
+    # An order to begin that is void may still be obeyed, until the one to stop is.
+    void, jobs = _on_the_way(turn, node, "StopGang"), turn.state.jobs
+    on_the_way |= {
+        (job, epoch): gpus
+        for (job, epoch), gpus in void.items()
+        if job in jobs and turn.state.now_s < jobs[job].unsure_until_s
+    }
     parts: dict[str, list[int]] = {}
     for gpu, holder in enumerate(node.holder):
         if holder is None or (holder, gpu) in said:

@@ -128,6 +128,16 @@ def test_an_order_that_its_agent_may_be_about_to_read_counts_as_read(cell: Cell)
     assert starts(cell)
 
 
+def test_who_begins_twice_may_still_be_about_to_read_an_order(cell: Cell) -> None:
+    cell.plan({"j0": target(n0=4)})
+    cell.reborn(moved())
+    cell.reborn(moved())
+    assert cell.state.nodes["n0"].holder == ["j0"] * 4
+    cell.feed(NodeSilent("n0", cell.now_s))
+    cell.wait(cell.settings.command_ttl_s + 100.0)
+    assert not starts(cell)
+
+
 def test_an_order_to_several_nodes_counts_as_read_on_each(cell: Cell) -> None:
     cell.feed(node_born("n1"))
     cell.plan({"j0": target(n0=4, n1=4)})
