@@ -173,6 +173,17 @@ def test_who_is_on_the_way_to_another_place_waits_too(cell: Cell) -> None:
     assert cell.sent(StartGang), "it has kept its claim"
 
 
+def test_who_is_on_the_way_keeps_no_gpus_idle_for_a_whole_lease(cell: Cell) -> None:
+    epoch = cell.run("j0", n0=4).epoch
+    cell.save("j0", 50)
+    cell.plan({"j0": target("other", n9=4)})
+    cell.reborn(moved(held(epoch)))
+    cell.told(submitted("j1"), NodeSilent("n0", cell.now_s))
+    cell.wait(cell.settings.claim_ttl_s)
+    assert (cell.job().state, cell.job().target) == ("queued", None)
+    cell.run("j1", "other", n9=4)
+
+
 def test_a_node_on_loan_goes_back_when_what_ran_on_has_left() -> None:
     owned = node_born("n0", pool="serve", kind="inference")
     cell = Cell().told(owned, node_born("n9", pool="other"), submitted("j0"))
