@@ -176,7 +176,9 @@ def load(turn: Turn, report: events.InferenceLoad, cause: Cause) -> None:
             said_s=cause.said_s,
         )
     )
-    lent = sum(node.gpu_count for node in theirs if node.loan_state in _AWAY)
+    alive = [node for node in theirs if node.state is NodeState.ALIVE]
+    here = [node.gpu_count for node in alive if node.loan_state not in _AWAY]
     # Once: a policy that does not call back what it could need not be asked at each word.
-    if turn.settings.short_owners_at_once and lent and before <= owned - lent < report.gpus_needed:
+    short = before <= sum(here) < report.gpus_needed
+    if turn.settings.short_owners_at_once and short and len(here) < len(alive):
         turn.emit(facts.OwnerShort(name))
