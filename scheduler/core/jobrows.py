@@ -128,7 +128,7 @@ class JobRows:
             flat = chain.from_iterable(map(self._values, jobs))
             values = np.fromiter(flat, np.float64, _COLUMNS * len(jobs))
             self._table[:, rows] = values.reshape(-1, _COLUMNS).T
-        if self._restraints.note(rows, jobs) or self._left_behind:
+        if self._restraints.note(rows, jobs) or (rows and self._left_behind):
             self._live = self._affine = None
         crowded = self._speeds.declared > SIZES_MOST
         for row, job in zip(rows, jobs, strict=True):
