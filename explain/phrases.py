@@ -30,6 +30,10 @@ PHRASES: Mapping[str, str] = {
         "own was among the first; declare fewer, or sizes that others have"
     ),
     "gang.backoff": "it failed, and rests[ for {have:backoff_s}] before it is tried again",
+    "gang.left_behind": (
+        "what it ran before may still run on a node that was given up; it starts when that is "
+        "known to have ended, or its lease is over"
+    ),
     "gang.no_pool": (
         "no node that it may use, and that takes new work, is large enough"
         "[: it needs {want:gpu_memory_mib} on each GPU, the most there is {have:gpu_memory_mib}]"
@@ -129,6 +133,7 @@ SHORT: Mapping[str, str] = {
     "gang.size": "no rate for its sizes",
     "sizes.too_many": "too many sizes declared",
     "gang.backoff": "rests after a failure",
+    "gang.left_behind": "its old gang may run",
     "gang.no_pool": "no open node is large enough",
     "plan.refused": "GPUs were gone",
     "claims.in_way": "others wait for its GPUs",

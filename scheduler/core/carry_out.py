@@ -41,7 +41,7 @@ def advance(turn: Turn, *, anew: bool = True) -> None:
 
 def _carry_out(turn: Turn, names: Sequence[str]) -> None:
     state, deferred = turn.state, False
-    left_behind = still_there(state)
+    left_behind: set[str] | None = None  # looked for when a gang could start: there may be many
     for name in names:
         job = state.jobs[name]
         starts = job.state in (JobState.QUEUED, JobState.MIGRATING)
@@ -51,7 +51,10 @@ def _carry_out(turn: Turn, names: Sequence[str]) -> None:
             continue
         holders = {state.nodes[n].holder[gpu] for n, gpus in job.target.items() for gpu in gpus}
         if starts:
-            if holders == {None} and name not in left_behind:
+            if holders == {None}:
+                left_behind = still_there(state) if left_behind is None else left_behind
+                if name in left_behind:
+                    continue
                 # One entry of the journal holds all that a turn decides.
                 deferred = turn.starts >= turn.settings.starts_per_cycle
                 if not deferred:

@@ -193,6 +193,7 @@ def give_up(turn: Turn) -> None:
     One that only waits for another claim is not dropped here: it is refused if that one is.
     """
     state, ttl_s = turn.state, turn.settings.claim_ttl_s
+    left_behind = still_there(state) if state.claimants else set()
     for name in list(state.claimants):
         job = state.jobs[name]
         # One that is on its way off its GPUs keeps what it leaves them for.
@@ -201,6 +202,8 @@ def give_up(turn: Turn) -> None:
         told = [(who, _told_s(turn, job, node, gpu, who)) for node, gpu, who in holders(state, job)]
         if job.leaving:  # it shrank for others, and its own workers do not go
             told.append((name, job.changed_s or 0.0))
+        if name in left_behind:  # nor does what it ran before
+            told.append((name, max(job.target_since_s, job.changed_s or 0.0)))
         late = sorted({who for who, told_s in told if told_s + ttl_s <= state.now_s})
         if late:
             drop_claim(turn, job, "its GPUs were not free in time", refused=True, timed_out=True)

@@ -3,7 +3,7 @@
 Nothing in a row depends on the time: `columns` adds to all rows at once what time alone brings.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from itertools import chain
 
 import numpy as np
@@ -70,10 +70,12 @@ class JobRows:
         self._live: tuple[Ints, tuple[str, ...], tuple[str, ...]] | None = None
         self._affine: tuple[Sites, Floats] | None = None
         self._restraints = Restraints(state.standing)
+        self._left_behind: Set[str] = frozenset()
 
-    def pause(self, *, paused: bool) -> bool:
-        """Show a paused cell, or one that is not; tell if that is new."""
-        new = self._restraints.pause(paused=paused)
+    def keep_out(self, *, paused: bool, left_behind: Set[str]) -> bool:
+        """Show no waiting job if the cell is paused, nor these ever; tell if that is new."""
+        new = self._restraints.pause(paused=paused) or left_behind != self._left_behind
+        self._left_behind = left_behind
         if new:
             self._live = self._affine = None
         return new
@@ -126,7 +128,7 @@ class JobRows:
             flat = chain.from_iterable(map(self._values, jobs))
             values = np.fromiter(flat, np.float64, _COLUMNS * len(jobs))
             self._table[:, rows] = values.reshape(-1, _COLUMNS).T
-        if self._restraints.note(rows, jobs):
+        if self._restraints.note(rows, jobs) or (rows and self._left_behind):
             self._live = self._affine = None
         crowded = self._speeds.declared > SIZES_MOST
         for row, job in zip(rows, jobs, strict=True):
@@ -263,6 +265,9 @@ class JobRows:
         """Give the rows of the jobs that are shown, ascending, with their ids and tenants."""
         if self._live is None:
             rows = self._restraints.shown(self._shown.nonzero()[0], self._table[0])
+            known = [self._row[name] for name in self._left_behind if name in self._row]
+            if waits := [row for row in known if self._table[0, row] == WAITING]:
+                rows = rows[~np.isin(rows, waits)]
             if len(rows) == len(self._row):
                 ids = tuple(self._row)
                 tenants = tuple([job.tenant for job in self._jobs if job is not None])
@@ -279,11 +284,9 @@ class JobRows:
         if len(rows) == len(self._row):
             return {}
         shown, holds = set(ids), self._state.standing.holds
-        return {
-            name: "operator.hold" if name in holds else "operator.pause"
-            for name in self._row
-            if name not in shown
-        }
+        rules = dict.fromkeys(self._left_behind, "gang.left_behind")
+        rules.update(dict.fromkeys(holds, "operator.hold"))
+        return {n: rules.get(n, "operator.pause") for n in self._row if n not in shown}
 
     def slots(self) -> Ints:
         """Give (n,) a node that each live job is on, or going to; -1 for none."""

@@ -65,9 +65,16 @@ def node_died(turn: Turn, death: events.NodeDied, cause: Cause) -> None:
 
 
 def _drop_what_ended(turn: Turn, node: Node, born: events.NodeBorn) -> None:
-    """Release what the agent does not run, unless an order for it is still on the way."""
+    """Release what the agent does not run, unless it may be about to read an order for it."""
     said = {(gang.job, gpu) for gang in born.held for gpu in gang.gpus}
     on_the_way = _on_the_way(turn, node, "StartGang", "ScaleGang")
+    # An order to begin that is void may still be obeyed, until the one to stop is.
+    void, jobs = _on_the_way(turn, node, "StopGang"), turn.state.jobs
+    on_the_way |= {
+        (job, epoch): gpus
+        for (job, epoch), gpus in void.items()
+        if job in jobs and turn.state.now_s < jobs[job].unsure_until_s
+    }
     parts: dict[str, list[int]] = {}
     for gpu, holder in enumerate(node.holder):
         if holder is None or (holder, gpu) in said:
@@ -169,7 +176,9 @@ def load(turn: Turn, report: events.InferenceLoad, cause: Cause) -> None:
             said_s=cause.said_s,
         )
     )
-    lent = sum(node.gpu_count for node in theirs if node.loan_state in _AWAY)
+    alive = [node for node in theirs if node.state is NodeState.ALIVE]
+    here = [node.gpu_count for node in alive if node.loan_state not in _AWAY]
     # Once: a policy that does not call back what it could need not be asked at each word.
-    if turn.settings.short_owners_at_once and lent and before <= owned - lent < report.gpus_needed:
+    short = before <= sum(here) < report.gpus_needed
+    if turn.settings.short_owners_at_once and short and len(here) < len(alive):
         turn.emit(facts.OwnerShort(name))

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from scheduler.core import facts
 from scheduler.core.carry_out import advance
-from scheduler.core.claims import gives_nothing, stays, still_there, usable
+from scheduler.core.claims import gives_nothing, stays, usable
 from scheduler.core.drains import attributed
 from scheduler.core.facts import Allocation
 from scheduler.core.leave import stop
@@ -43,11 +43,10 @@ def adopt(turn: Turn, plan: Plan) -> None:
     _decline(turn, plan.decline)
     wanted = _wanted(turn, plan)
     bars = {job.id: barred(turn.state, job, target.size) for job, target in wanted if target}
-    left_behind = still_there(turn.state)
     possible = [
         (job, target)
         for job, target in wanted
-        if not bars.get(job.id) and job.id not in left_behind and _possible(turn, job, target)
+        if not bars.get(job.id) and _possible(turn, job, target)
     ]
     giving = _giving(possible)
     # Those that give up GPUs first: what they leave is claimed by those after them.

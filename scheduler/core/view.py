@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from scheduler.core import facts, quotas
+from scheduler.core.claims import still_there
 from scheduler.core.jobrows import JobRows
 from scheduler.core.lenders import known_as, lender_id
 from scheduler.core.noderows import Contact, NodeRows, Sites
@@ -161,7 +162,8 @@ class View:
             self._jobs, self._nodes = dict.fromkeys(state.jobs, True), dict.fromkeys(state.nodes)
             self._where = None
         nodes, jobs = self._rows
-        if jobs.pause(paused="starts" in state.standing.pauses):
+        paused, left_behind = "starts" in state.standing.pauses, still_there(state)
+        if jobs.keep_out(paused=paused, left_behind=left_behind):
             self._where = None
         if self._nodes or any(self._jobs.values()):
             self._where = None

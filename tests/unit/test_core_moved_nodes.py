@@ -57,6 +57,18 @@ def test_a_gang_that_ran_on_there_is_told_to_stop(cell: Cell) -> None:
     assert list(cell.job().allocation) == ["n9"]
 
 
+def test_no_policy_plans_for_who_waits_for_its_gang_to_end(cell: Cell) -> None:
+    """Others would wait, or leave, for GPUs that it does not take."""
+    epoch = cell.run("j0", n0=4).epoch
+    cell.feed(submitted("j1"))
+    cell.reborn(moved(held(epoch)))
+    assert cell.seen().jobs.ids == ("j1",)
+    cell.plan()
+    assert (cell.job().why or {})["rule"] == "gang.left_behind"
+    cell.leave("j0", "n0", [0, 1, 2, 3], epoch, "superseded", 80)
+    assert cell.seen().jobs.ids == ("j0", "j1")
+
+
 def test_its_gpus_are_nobodys_while_it_runs_on(cell: Cell) -> None:
     epoch = cell.run("j0", n0=4).epoch
     cell.reborn(moved(held(epoch, 2)))
@@ -116,6 +128,16 @@ def test_an_order_that_its_agent_may_be_about_to_read_counts_as_read(cell: Cell)
     assert starts(cell)
 
 
+def test_who_begins_twice_may_still_be_about_to_read_an_order(cell: Cell) -> None:
+    cell.plan({"j0": target(n0=4)})
+    cell.reborn(moved())
+    cell.reborn(moved())
+    assert cell.state.nodes["n0"].holder == ["j0"] * 4
+    cell.feed(NodeSilent("n0", cell.now_s))
+    cell.wait(cell.settings.command_ttl_s + 100.0)
+    assert not starts(cell)
+
+
 def test_an_order_to_several_nodes_counts_as_read_on_each(cell: Cell) -> None:
     cell.feed(node_born("n1"))
     cell.plan({"j0": target(n0=4, n1=4)})
@@ -149,6 +171,17 @@ def test_who_is_on_the_way_to_another_place_waits_too(cell: Cell) -> None:
     assert (cell.job().state, cell.job().target) == ("migrating", {"n9": [0, 1, 2, 3]})
     cell.leave("j0", "n0", [0, 1, 2, 3], epoch, "migrated", 80)
     assert cell.sent(StartGang), "it has kept its claim"
+
+
+def test_who_is_on_the_way_keeps_no_gpus_idle_for_a_whole_lease(cell: Cell) -> None:
+    epoch = cell.run("j0", n0=4).epoch
+    cell.save("j0", 50)
+    cell.plan({"j0": target("other", n9=4)})
+    cell.reborn(moved(held(epoch)))
+    cell.told(submitted("j1"), NodeSilent("n0", cell.now_s))
+    cell.wait(cell.settings.claim_ttl_s)
+    assert (cell.job().state, cell.job().target) == ("queued", None)
+    cell.run("j1", "other", n9=4)
 
 
 def test_a_node_on_loan_goes_back_when_what_ran_on_has_left() -> None:

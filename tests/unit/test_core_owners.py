@@ -18,7 +18,7 @@ from scheduler.core.stimuli import (
 from scheduler.policies.interface import Reason
 from scheduler.policies.registry import make_policy
 from schemas.commands import StopGang
-from schemas.events import CommandAcknowledged, PoolKind, WorkerStarted
+from schemas.events import CommandAcknowledged, NodeDied, PoolKind, WorkerStarted
 from tests.builders import START_S, Cell, load, node_born, submitted
 
 SILENCE_S = 2700.0
@@ -198,3 +198,14 @@ def test_an_owner_that_lent_what_it_needs_is_heard_before_the_next_round(
     assert said(2) == next_s, "a policy that leaves it so is not asked at each word"
     said(0)
     assert said(1) == (soon_s + settings.cycle_gap_s if at_once else next_s)
+
+
+def test_an_owner_has_no_gpus_on_nodes_that_are_gone() -> None:
+    nodes = [node_born(name, pool="infer", kind="inference") for name in ("i0", "i1", "i2")]
+    cell = Cell().told(*nodes, load(1, pool="infer"), NodeDied(node="i2"))
+    cell.plan(lend=["i0"])
+    cell.acks(kind="LendNode")
+    cell.wait(60.0)
+    for needed, short in ((4, False), (8, True)):
+        cell.feed(load(needed, pool="infer"))
+        assert (facts.OwnerShort("infer") in cell.last.facts) == short

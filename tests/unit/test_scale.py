@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from scheduler.contact import Contact
-from scheduler.core import claims
+from scheduler.core import carry_out, claims
 from scheduler.core.restore import state_in_steps
 from scheduler.core.settings import Settings
 from scheduler.core.state import ClusterState, Job, Node, state_to_json
@@ -14,6 +14,7 @@ from scheduler.core.stimuli import Curve, CurvesLearned
 from scheduler.dedupe import Dedupe
 from scheduler.estimator.estimator import Estimator
 from scheduler.journal import folding
+from schemas.events import GangHeld
 from schemas.journal import RawEntry
 from tests.builders import START_S, Cell, node_born, submitted, target
 
@@ -61,6 +62,27 @@ def test_an_event_looks_at_the_claims_alone_that_it_touches(
     cell.stop_workers("A3", "preempted", step=7)
     assert cell.job("B3").state == "starting"
     assert set(looked) <= {"B3"}, "the others wait as they did"
+
+
+def test_the_end_of_a_gang_that_was_given_up_looks_at_no_other_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a journal was lost, each gang of the fleet is one."""
+    given_up = [GangHeld(job="x", epoch=7, gpus=[0], step=1)]
+    cell = Cell().told(node_born("n0"), node_born("n1", held=given_up))
+    cell.told(submitted("A"), submitted("B"))
+    cell.run("A", n0=4)
+    cell.plan({"A": None, "B": target(n0=4)})
+    looked: list[ClusterState] = []
+
+    def noted(state: ClusterState) -> set[str]:
+        looked.append(state)
+        return claims.still_there(state)
+
+    monkeypatch.setattr(carry_out, "still_there", noted)
+    cell.leave("x", "n1", [0], 7, "superseded")
+    assert (cell.job("B").target, cell.state.stray_nodes) == ({"n0": [0, 1, 2, 3]}, [])
+    assert looked == []
 
 
 def test_an_event_looks_at_the_loans_alone_that_it_touches(
