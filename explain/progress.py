@@ -151,7 +151,8 @@ def outlook(job: Job, now_s: float) -> Outlook:
     """Look ahead from `now_s`; what a job did since its last report is counted as done."""
     left_s = needs_s = None
     ends_s = job.end_s
-    if job.state not in TERMINAL:
+    # No step beyond those declared is counted: its own program alone says when it ends.
+    if job.state not in TERMINAL and not _beyond(job):
         samples = (expected_steps(job) - job.step) * job.samples_per_step
         if job.samples_per_s > 0:
             left_s = samples / job.samples_per_s
@@ -172,6 +173,11 @@ def outlook(job: Job, now_s: float) -> Outlook:
     return Outlook(left_s, needs_s, ends_s, slack_s)
 
 
+def _beyond(job: Job) -> bool:
+    """Whether it runs on though it did all the steps that it declared."""
+    return job.state is JobState.RUNNING and job.step >= (job.total_steps or math.inf)
+
+
 def _made_up(job: Job) -> bool:
     """Whether the rates are those that a command gets which says none: one, for each GPU one."""
     return job.program is not None and all(rate == gpus for gpus, rate in job.rates)
@@ -184,9 +190,8 @@ def _allowed(job: Job, gpus: float) -> bool:
 def ending(job: Job, now_s: float, origin_s: float) -> Iterator[Piece]:
     """Say when an unfinished job ends, and whether that is in time."""
     found = outlook(job, now_s)
-    beyond = job.state is JobState.RUNNING and job.step >= (job.total_steps or math.inf)
+    beyond = _beyond(job)
     if beyond:
-        # No step beyond is counted, and its own program alone says when it ends.
         yield Piece(" · all the steps that it declared are done, and it has not ended", "change")
     elif found.left_s is not None and found.ends_s is not None:
         yield Piece(f" · {duration(found.left_s)} left at its speed")

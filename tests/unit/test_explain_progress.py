@@ -68,6 +68,10 @@ def test_a_job_that_goes_on_beyond_its_declared_steps_is_not_about_to_end() -> N
     assert "left" not in beyond and beyond.endswith(" · deadline d0 06:16")  # noqa: PT018
     assert "all the steps" not in said(running(step=999))
     assert "all the steps" not in said(running(step=1000, total_steps=None))
+    # Nor is it in documents, in the columns of `jobs`, nor in the text that a gateway gives.
+    found = outlook(running(step=1000), NOW_S)
+    assert (found.left_s, found.needs_s, found.ends_s) == (None, None, None)
+    assert found.slack_s == pytest.approx(900.0)
 
 
 def test_only_sizes_that_it_allows_count() -> None:

@@ -17,7 +17,7 @@ from scheduler.policies.tide.commitments import (
     written,
 )
 from scheduler.policies.tide.market import DOUBLING_S, open_market
-from scheduler.policies.tide.promises import CALM_S
+from scheduler.policies.tide.promises import CALM_S, TRIES
 from scheduler.policies.tide.slack import Slack, latest_return_s, slack_at
 from scheduler.policies.tide.tide import Tide
 from tests.markets import columns, noted, opened, plan, reason
@@ -186,6 +186,14 @@ def test_who_runs_in_time_goes_on_smaller_where_others_can_lend_it_no_more() -> 
     jobs = [job("lends", 2500, 1080, 4), grown, job("short", 420, 120, submit_s=1.0)]
     seen = see(jobs, lends=(PROMISED,))
     assert after(seen) == {"lends": 2, "grown": 2, "short": 4}
+
+
+def test_who_runs_in_time_goes_on_however_many_wait_who_cannot_be_in_time() -> None:
+    """Each of those would need all 8 GPUs now, of which 4 are promised."""
+    jobs = [job("promised", 3000, 800, 4), job("runs", 4000, 1100, 4)]
+    jobs += [job(f"late{i}", 800, 130, submit_s=1.0) for i in range(TRIES)]
+    held = after(see(jobs, promised=(PROMISED,)))
+    assert {name: gpus for name, gpus in held.items() if gpus} == {"promised": 4, "runs": 4}
 
 
 def test_in_overload_the_smallest_come_first() -> None:

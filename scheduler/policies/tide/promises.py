@@ -35,7 +35,7 @@ from scheduler.policies.tide.slack import Slack, latest_return_s, slack_at
 
 #: A plan may be followed so much too late: what is planned for later has this much to spare.
 LATE_S = 60.0
-#: Waiting jobs that find no room, until the rest is left for the next plan.
+#: Waiting jobs that find no room, until the rest is left for the next plan; and so many that run.
 TRIES = 8
 #: Jobs for which room is kept later on, smallest first.
 AHEAD = 48
@@ -253,8 +253,11 @@ def _plan(
     if not len(order):
         return schedule
     places = _Room(slack, schedule, latest_return_s(slack, schedule.level))
-    failed = 0
+    failed = [0, 0]  # of those who wait, of those who run: these must not lose theirs by the others
     for job in order.tolist():
+        runs = int(slack.present[job] > 0)
+        if failed[runs] >= TRIES:
+            continue
         levels = (slack.now_s + slack.takes_s[job] <= slack.due_s[job]).nonzero()[0].tolist()
         if pledges:
             levels = [one for one in levels if pledges.gives(job, int(slack.sizes[one]))]
@@ -264,9 +267,7 @@ def _plan(
         if level:
             pledges.take(job, int(slack.sizes[level]))
         elif level is None:
-            failed += 1
-            if failed >= TRIES:
-                break
+            failed[runs] += 1
     return places.schedule
 
 
