@@ -18,7 +18,7 @@ def _late(module: str, name: str) -> Callable[[], Policy]:
     """
 
     def make() -> Policy:
-        made: Policy = getattr(import_module(f"scheduler.policies.{module}"), name)()
+        made: Policy = getattr(import_module(module, __package__), name)()
         return made
 
     return make
@@ -26,26 +26,26 @@ def _late(module: str, name: str) -> Callable[[], Policy]:
 
 #: Name -> what makes it with its default options; the default first, then as in docs/policies.md.
 POLICIES: Mapping[str, Callable[[], Policy]] = {
-    "tide": _late("tide.tide", "Tide"),
-    "fifo": _late("literature.fifo", "Fifo"),
-    "sjf": _late("literature.shortest", "Sjf"),
-    "srtf": _late("literature.shortest", "Srtf"),
-    "edf": _late("literature.edf", "Edf"),
-    "drf": _late("literature.drf", "Drf"),
-    "capacity": _late("literature.capacity_queues", "CapacityQueues"),
-    "tiresias": _late("literature.tiresias", "Tiresias"),
-    "gittins": _late("literature.gittins", "Gittins"),
-    "optimus": _late("literature.optimus", "Optimus"),
-    "afs": _late("literature.afs", "Afs"),
-    "pollux": _late("literature.pollux", "Pollux"),
-    "aryl": _late("literature.aryl", "Aryl"),
-    "deepboot": _late("literature.deepboot", "DeepBoot"),
-    "elasticflow": _late("literature.elasticflow", "ElasticFlow"),
-    "edgeflow": _late("literature.edgeflow", "EdgeFlow"),
-    "themis": _late("literature.themis", "Themis"),
-    "gandiva": _late("literature.gandiva", "Gandiva"),
-    "gavel": _late("literature.gavel", "Gavel"),
-    "sia": _late("literature.sia", "Sia"),
+    "tide": _late(".tide.tide", "Tide"),
+    "fifo": _late(".literature.fifo", "Fifo"),
+    "sjf": _late(".literature.shortest", "Sjf"),
+    "srtf": _late(".literature.shortest", "Srtf"),
+    "edf": _late(".literature.edf", "Edf"),
+    "drf": _late(".literature.drf", "Drf"),
+    "capacity": _late(".literature.capacity_queues", "CapacityQueues"),
+    "tiresias": _late(".literature.tiresias", "Tiresias"),
+    "gittins": _late(".literature.gittins", "Gittins"),
+    "optimus": _late(".literature.optimus", "Optimus"),
+    "afs": _late(".literature.afs", "Afs"),
+    "pollux": _late(".literature.pollux", "Pollux"),
+    "aryl": _late(".literature.aryl", "Aryl"),
+    "deepboot": _late(".literature.deepboot", "DeepBoot"),
+    "elasticflow": _late(".literature.elasticflow", "ElasticFlow"),
+    "edgeflow": _late(".literature.edgeflow", "EdgeFlow"),
+    "themis": _late(".literature.themis", "Themis"),
+    "gandiva": _late(".literature.gandiva", "Gandiva"),
+    "gavel": _late(".literature.gavel", "Gavel"),
+    "sia": _late(".literature.sia", "Sia"),
 }
 #: Policies that give nodes on loan back when their owners need them, whoever borrowed them. Under
 #: any other none stays on loan: the core calls it back (`scheduler.core.recalls`).

@@ -147,7 +147,8 @@ def test_a_control_does_what_a_log_with_a_shared_pool_did(tmp_path: Path) -> Non
         assert len(begin.record.deeds) > 5
         assert first_difference(begin.record.deeds, control.deeds) is None
         short_gpu_s = control.outcome.short_gpu_h * 3600.0
-        assert short_gpu_s == pytest.approx(begin.record.short_gpu_s, abs=60.0), "told each minute"
+        # The record knows what was told each minute, while at most three GPUs were short.
+        assert short_gpu_s == pytest.approx(begin.record.short_gpu_s, abs=3 * 60.0)
         assert control.violations == 0
     called = {deed.subject for deed in after(log, 1.0, 2.0).record.deeds if "called" in deed.kind}
     assert {name.partition("-")[0] for name in called} == {"east", "west"}
