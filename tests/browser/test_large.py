@@ -74,7 +74,8 @@ def test_the_end_of_a_long_list_is_read_without_what_is_before_it(large: Window)
 
 def test_of_a_fleet_only_nodes_that_changed_are_painted_anew(large: Window) -> None:
     decided = large.api("/decisions", limit=1000)["decisions"]
-    entry = next(one["entry"] for one in decided if "GpusReleased" in one["facts"])
+    # Of all that is decided here, what a few nodes show: they are about to be lent.
+    entry = next(one["entry"] for one in decided if "LoanRequested" in one["facts"])
     image = "document.querySelector('canvas.fleet-canvas').toDataURL()"
     canvas = large.page.locator("canvas.fleet-canvas")
 

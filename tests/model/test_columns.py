@@ -289,7 +289,7 @@ SLOWER = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6)]
 @pytest.mark.parametrize("seed", [0, *SLOWER])
 def test_every_column_is_what_the_books_say(seed: int) -> None:
     field = Field(seed)
-    for _ in range(160):
+    for _ in range(200):
         field.happen()
         field.pass_s(float(field.rng.choice([0.0, 1.0, 10.0, 45.0, 120.0])))
     totals = field.engine.state.totals
