@@ -1,12 +1,11 @@
 """Real Kafka and Mosquitto for tests: those of the environment, or a pair of our own."""
 
-import contextlib
-import fcntl
 import itertools
 import json
 import os
 import secrets
 import signal
+import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,6 @@ import pytest
 from tests.composed import ROOT, compose, lacks
 from tests.patience import wait_until
 from tests.ports import alive, answers, lacking
-from tests.together import folder_of_run
 
 JARS = Path(os.environ.get("TIDEGATE_KAFKA_JARS") or ROOT / ".brokers" / "jars")
 _CLASSES = JARS / "classes.jsa"
@@ -110,22 +108,14 @@ def need_brokers() -> None:
 
 
 @pytest.fixture(scope="session")
-def _shared_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    """One pair for all workers of a run: a Kafka for each would only take processors from tests."""
+def _shared_brokers() -> Iterator[Brokers]:
     need_brokers()
-    folder = folder_of_run(tmp_path_factory)
-    with (folder / "brokers.users").open("w") as users:
-        # Held by every worker that uses them; whoever alone does so at its end stops them.
-        fcntl.flock(users, fcntl.LOCK_SH)
-        brokers = Brokers(folder / "brokers")
-        # Not as `up` does, which looks at what another worker may be writing: it waits for others.
-        brokers._run("up", "--native")
+    with tempfile.TemporaryDirectory(prefix="tidegate-brokers-") as folder:
+        brokers = Brokers.start(Path(folder))
         try:
             yield brokers
         finally:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                brokers.down()
+            brokers.down()
 
 
 @pytest.fixture(scope="session")
