@@ -140,13 +140,17 @@ def test_every_cell_is_verified_and_copied_each_into_a_file_of_its_own(
     assert "leave it out" in tidegate.refuses("journal", "verify", file, "--cell", "b")
 
 
+def _trusts_somebody(keys: Path) -> None:
+    key = Ed25519PrivateKey.generate().public_key()
+    pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    (keys / "k1.pem").write_bytes(pem)
+
+
 def test_the_requests_of_every_cell_are_proved(
     tidegate: Run, plant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIDEGATE_KAFKA__CELLS", ",".join(CELLS))
-    key = Ed25519PrivateKey.generate().public_key()
-    pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    (tmp_path / "k1.pem").write_bytes(pem)
+    _trusts_somebody(tmp_path)
     words = ("audit", "verify", plant, "--keys", tmp_path)
     counts = []
     for cell in CELLS:
@@ -162,9 +166,7 @@ def test_an_auditor_is_told_of_a_cell_without_a_journal(
 ) -> None:
     """It may have been removed; beside others that are whole nothing else would show it."""
     monkeypatch.setenv("TIDEGATE_KAFKA__CELLS", ",".join(CELLS))
-    key = Ed25519PrivateKey.generate().public_key()
-    pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    (tmp_path / "k1.pem").write_bytes(pem)
+    _trusts_somebody(tmp_path)
     plant = _written(kafka_bootstrap, [_decided(3), []])
     ran = tidegate("audit", "verify", plant, "--keys", tmp_path)
     assert ran.err == "Cell b has no journal: nothing of it is proved.\n"
