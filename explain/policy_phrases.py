@@ -11,6 +11,11 @@ _ROOM = "[: it ends at {planned_end_s}, due at {deadline_s}]"
 POLICY_PHRASES: Mapping[str, tuple[str, str]] = {
     # --- tide
     "market.price": (f"no other use of these GPUs is worth more{_WORTH}", "worth its price"),
+    "market.gang": (
+        "it uses GPUs that would be left over, and with them gains more than those lose that had "
+        f"to go{_WORTH}",
+        "fits where GPUs are left",
+    ),
     "market.outbid": (
         f"others make more of the GPUs{_WORTH}"
         "[; it would have its smallest size if there were {want:gpus} GPUs there, not {have:gpus}]"

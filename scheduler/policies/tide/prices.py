@@ -12,8 +12,9 @@ from itertools import pairwise
 import numpy as np
 
 from scheduler.policies.interface import Bools, Floats, Ints
-from scheduler.policies.parts.hull import Steps, climb, climb_anew, grow, take
+from scheduler.policies.parts.hull import Steps, climb, climb_anew, grow
 from scheduler.policies.tide.commitments import free_over_time
+from scheduler.policies.tide.gangs import displaced_by, shared_out
 from scheduler.policies.tide.lots import Lots, lots_of, relieved, room_made, settled
 from scheduler.policies.tide.market import STAY, Market, by_part
 from scheduler.policies.tide.promises import Kept, Promises
@@ -31,6 +32,7 @@ FAR = np.iinfo(np.int64).max
 class Bids:
     """What all jobs would pay at all sites."""
 
+    sizes: Ints  #: (k,) GPUs of each level.
     own: list[Steps]  #: The steps at each site, the steepest first.
     left: Ints  #: (S,) GPUs that nobody is promised.
     #: Of each tenant with a limit its jobs, and the GPUs that it leaves them.
@@ -41,7 +43,8 @@ class Bids:
     def at(self, one: int) -> tuple[Steps, Ints]:
         """Return the t steps at a site, and (t,) the GPUs that it lacks for each and all before.
 
-        Of other tenants than a step's own no more is before it than their limits allow.
+        Of other tenants than a step's own no more is before it than their limits allow. There
+        must be room as well for one gang behind it that may be taken first.
         """
         if one not in self._found:
             steps = self.own[one]
@@ -50,7 +53,7 @@ class Bids:
                 mine = jobs[steps.row]
                 over = np.cumsum(np.where(mine, steps.cost, 0)) - gpus
                 lacks -= np.where(mine, 0, np.maximum(over, 0))
-            self._found[one] = steps, lacks
+            self._found[one] = steps, lacks + displaced_by(self.sizes, steps)
         return self._found[one]
 
 
@@ -62,10 +65,13 @@ class Cleared:
     level: Ints  #: (r,)
     price: Floats  #: (S,) per GPU; 0 where GPUs are left.
     missing: Ints  #: (r,) GPUs that its site lacks for a job that got nothing there.
+    first: Bools  #: (r,) gangs that went before others with steeper steps (`shared_out`).
     bids: Bids
 
 
-def clear(market: Market, value: Floats, promises: Promises, rank: Ints) -> Cleared:
+def clear(
+    market: Market, value: Floats, promises: Promises, rank: Ints, yields_to: Ints
+) -> Cleared:
     """Find sites, levels and prices: worth no less than if all who run keep what they have.
 
     Prices are found in steps of whole gangs, so what they give may be worth a little less than what
@@ -78,8 +84,9 @@ def clear(market: Market, value: Floats, promises: Promises, rank: Ints) -> Clea
         value: (S, r, k) of `worth`.
         promises: Who has what in any case.
         rank: (r,) of `classes`.
+        yields_to: (r,) the lowest class whose gangs may have a job's GPUs though it pays more.
     """
-    found = _clear(market, value, promises)
+    found = _clear(market, value, promises, rank, yields_to)
     home, runs, present = market.here
     bound, floor = promises.bound.copy(), promises.floor.copy()
     free = bound[runs] < 0
@@ -92,13 +99,15 @@ def clear(market: Market, value: Floats, promises: Promises, rank: Ints) -> Clea
         return found
     if np.count_nonzero(np.bincount(site, market.sizes[floor], len(market.gpus)) > market.gpus):
         return found  # what is promised now does not fit beside what there is
-    stayed = _clear(market, value, replace(promises, bound=bound, floor=floor))
+    stayed = _clear(market, value, replace(promises, bound=bound, floor=floor), rank, yields_to)
     out = rank[(found.level > 0) & (stayed.level == 0)]
     more = rank[(stayed.level > 0) & (stayed.level > found.level)]
     return found if out.max(initial=-1) > more.min(initial=rank.max(initial=0)) else stayed
 
 
-def _clear(market: Market, value: Floats, promises: Promises) -> Cleared:
+def _clear(
+    market: Market, value: Floats, promises: Promises, rank: Ints, yields_to: Ints
+) -> Cleared:
     """Share out what is worth the prices."""
     bids = bid(market, value, promises)
     bound, own, left = promises.bound, bids.own, bids.left
@@ -106,16 +115,20 @@ def _clear(market: Market, value: Floats, promises: Promises) -> Cleared:
     sites = range(len(own))
     start = _floors(market, promises)
     site, price = _choose(market, value, bound, bids)
+    first = np.full(len(own), -1)
 
     def levels(site: Ints) -> Ints:
         """(r,) what each job gets where it is."""
         level: Ints = np.add.reduce(start)
+        first[:] = -1
         for one in sites:
             if one in lent:
                 level = _beside(lent[one], value[one], level, site == one, int(left[one]))
             elif left[one] > 0:
                 some = own[one].of_rows(site == one)
-                level = take(market.sizes, value[one], level, some, int(left[one]))
+                level, first[one] = shared_out(
+                    market.sizes, value[one], level, some, int(left[one]), rank, yields_to
+                )
         return level
 
     level = levels(site)
@@ -132,7 +145,9 @@ def _clear(market: Market, value: Floats, promises: Promises) -> Cleared:
             if one in lent or left[one] <= 0 or not np.count_nonzero(free):
                 continue
             some = own[one].of_rows(free | here)
-            got = take(market.sizes, value[one], start[one], some, int(left[one]))
+            got, first[one] = shared_out(
+                market.sizes, value[one], start[one], some, int(left[one]), rank, yields_to
+            )
             site[free & (got > 0)] = one
             level = np.where(site == one, got, level)
             waits = (level == 0) & (bound < 0)
@@ -140,7 +155,9 @@ def _clear(market: Market, value: Floats, promises: Promises) -> Cleared:
             break
     site, level = room_made(market, value, bound, site, level, lent)
     site, lacks = lacking(bids, (level == 0) & (bound < 0), site)
-    return Cleared(site, level, price, np.where(lacks < FAR, np.maximum(lacks, 1), 0), bids)
+    lacks = np.where(lacks < FAR, np.maximum(lacks, 1), 0)
+    went_first = np.isin(np.arange(len(level)), first) & (level > 0)
+    return Cleared(site, level, price, lacks, went_first, bids)
 
 
 def bid(market: Market, value: Floats, promises: Promises) -> Bids:
@@ -161,12 +178,12 @@ def bid(market: Market, value: Floats, promises: Promises) -> Bids:
             same = np.logical_and.reduce(value[one] == value[one - 1], axis=1)
             same &= start[one] == start[one - 1]
             own.append(climb_anew(market.sizes, value[one], start[one], own[-1], same))
-        return Bids(own, left)
+        return Bids(market.sizes, own, left)
     steps = climb(market.sizes, value.reshape(count * r, -1), start.ravel(), count)
     at, row = np.divmod(steps.row, r)
     ends = at.searchsorted(np.arange(count + 1)).tolist()
     steps = Steps(row, steps.end, steps.cost, steps.slope)
-    return Bids([steps.of(slice(*pair)) for pair in pairwise(ends)], left)
+    return Bids(market.sizes, [steps.of(slice(*pair)) for pair in pairwise(ends)], left)
 
 
 def _floors(market: Market, promises: Promises) -> Ints:
@@ -254,6 +271,12 @@ def _priced(market: Market, value: Floats, bound: Ints, lots: Lots) -> tuple[Int
         if turn > 1 and not np.count_nonzero(lot != before):
             break
         price += (missed(lot) - price) / turn
+    else:
+        # Prices still swing: who runs moves only if it gains by that at those that it is told.
+        best = np.maximum.reduce(by_level[:, :, runs] - price[:, None] * sizes) - tie[:, runs]
+        at, each = lots.of[home], np.arange(len(runs))
+        stays = (bound[runs] < 0) & (best[at, each] >= best[lot[runs], each])
+        lot[runs[stays]] = at[stays]
     return lot, price
 
 

@@ -140,6 +140,8 @@ def _changed(
     """
     found, home, had = limited.found, int(market.home[job]), int(market.present[job])
     site, gets, rule = int(found.site[job]), int(found.level[job]), "market.price"
+    if found.first[job]:
+        rule = "market.gang"
     if 0 <= home != site:
         best, lacks = stays[job]
         price = Figure("home_price_per_gpu", float(found.price[home]))

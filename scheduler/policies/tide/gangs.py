@@ -1,0 +1,81 @@
+"""Room for a large gang that waits: it goes first where all together gain more by that.
+
+GPUs go to the steepest steps, as far as they reach. A gang of many GPUs that gains a little less by
+each than others do would so wait beside GPUs that nobody can use, for as long as small jobs come.
+With those, and a few that others would have, it may gain more than they lose.
+"""
+
+import numpy as np
+
+from scheduler.policies.interface import Floats, Ints
+from scheduler.policies.parts.hull import LEAST_SLOPE, Steps, take
+
+#: So many gangs that find no room are tried at most.
+TRIES = 8
+
+
+def shared_out(
+    sizes: Ints, value: Floats, start: Ints, steps: Steps, gpus: int, rank: Ints, yields_to: Ints
+) -> tuple[Ints, int]:
+    """Take the steepest steps as `take` does, but start one gang before all others if that pays.
+
+    Args:
+        sizes: (k,) GPUs of each level, ascending.
+        value: (n, k) worth at each level.
+        start: (n,) levels that the steps begin at.
+        steps: Of the rows of `value`.
+        gpus: To share out.
+        rank: (n,) class of each.
+        yields_to: (n,) the lowest class for which it has less.
+
+    Returns:
+        (n,) levels, and who went first, -1: nobody.
+    """
+    level = take(sizes, value, start, steps, gpus)
+    left = gpus - int(np.add.reduce(sizes[level] - sizes[start]))
+    for at in _may_gain(sizes, level, steps, left) if left > 0 else ():
+        row = int(steps.row[at])
+        others = np.arange(len(steps.row)) != at
+        order = steps.of(np.concatenate(([at], others.nonzero()[0])))
+        other = take(sizes, value, start, order, gpus)
+        rows = (other != level).nonzero()[0]
+        loses = rows[other[rows] < level[rows]]
+        gain = np.add.reduce(value[rows, other[rows]] - value[rows, level[rows]])
+        if gain > LEAST_SLOPE and yields_to[loses].max(initial=0) <= rank[row]:
+            return other, row
+    return level, -1
+
+
+def _may_gain(sizes: Ints, level: Ints, steps: Steps, left: int) -> list[int]:
+    """List first steps that found no room, but gain more than the least that would have to go.
+
+    Args:
+        sizes: (k,)
+        level: (n,) what each has.
+        steps: The steepest first.
+        left: GPUs that nobody has.
+    """
+    waits = (level[steps.row] == 0) & (sizes[steps.end] == steps.cost) & (steps.cost > left)
+    at = waits.nonzero()[0]
+    if not len(at):
+        return []
+    had = level[steps.row] >= steps.end
+    cost, slope = steps.cost[had][::-1], steps.slope[had][::-1]
+    paid, worth = (np.append(0.0, one.cumsum()) for one in (cost, cost * slope))
+    lost = np.interp(steps.cost[at] - left, paid, worth, right=np.inf)
+    found: list[int] = at[steps.slope[at] * steps.cost[at] > lost][:TRIES].tolist()
+    return found
+
+
+def displaced_by(sizes: Ints, steps: Steps) -> Ints:
+    """(t,) how many GPUs a gang behind each step takes at most, if it may go before that step.
+
+    Args:
+        sizes: (k,)
+        steps: The steepest first.
+    """
+    cost = np.where(sizes[steps.end] == steps.cost, steps.cost, 0)
+    behind = np.append(np.maximum.accumulate((cost * steps.slope)[::-1])[::-1][1:], 0.0)
+    most = np.append(np.maximum.accumulate(cost[::-1])[::-1][1:], 0)
+    found: Ints = np.where(behind > steps.cost * steps.slope, most, 0)
+    return found
