@@ -15,7 +15,7 @@ TRIES = 8
 
 
 def shared_out(
-    sizes: Ints, value: Floats, start: Ints, steps: Steps, gpus: int, rank: Ints, yields_to: Ints
+    sizes: Ints, value: Floats, start: Ints, steps: Steps, gpus: int, rank: Ints
 ) -> tuple[Ints, int]:
     """Take the steepest steps as `take` does, but start one gang before all others if that pays.
 
@@ -25,8 +25,7 @@ def shared_out(
         start: (n,) levels that the steps begin at.
         steps: Of the rows of `value`.
         gpus: To share out.
-        rank: (n,) class of each.
-        yields_to: (n,) the lowest class for which it has less.
+        rank: (n,) class of each: nobody has less for one of a lower class.
 
     Returns:
         (n,) levels, and who went first, -1: nobody.
@@ -41,7 +40,7 @@ def shared_out(
         rows = (other != level).nonzero()[0]
         loses = rows[other[rows] < level[rows]]
         gain = np.add.reduce(value[rows, other[rows]] - value[rows, level[rows]])
-        if gain > LEAST_SLOPE and yields_to[loses].max(initial=0) <= rank[row]:
+        if gain > LEAST_SLOPE and rank[loses].max(initial=0) <= rank[row]:
             return other, row
     return level, -1
 

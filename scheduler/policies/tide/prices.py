@@ -69,9 +69,7 @@ class Cleared:
     bids: Bids
 
 
-def clear(
-    market: Market, value: Floats, promises: Promises, rank: Ints, yields_to: Ints
-) -> Cleared:
+def clear(market: Market, value: Floats, promises: Promises, rank: Ints) -> Cleared:
     """Find sites, levels and prices: worth no less than if all who run keep what they have.
 
     Prices are found in steps of whole gangs, so what they give may be worth a little less than what
@@ -84,9 +82,8 @@ def clear(
         value: (S, r, k) of `worth`.
         promises: Who has what in any case.
         rank: (r,) of `classes`.
-        yields_to: (r,) the lowest class whose gangs may have a job's GPUs though it pays more.
     """
-    found = _clear(market, value, promises, rank, yields_to)
+    found = _clear(market, value, promises, rank)
     home, runs, present = market.here
     bound, floor = promises.bound.copy(), promises.floor.copy()
     free = bound[runs] < 0
@@ -99,15 +96,13 @@ def clear(
         return found
     if np.count_nonzero(np.bincount(site, market.sizes[floor], len(market.gpus)) > market.gpus):
         return found  # what is promised now does not fit beside what there is
-    stayed = _clear(market, value, replace(promises, bound=bound, floor=floor), rank, yields_to)
+    stayed = _clear(market, value, replace(promises, bound=bound, floor=floor), rank)
     out = rank[(found.level > 0) & (stayed.level == 0)]
     more = rank[(stayed.level > 0) & (stayed.level > found.level)]
     return found if out.max(initial=-1) > more.min(initial=rank.max(initial=0)) else stayed
 
 
-def _clear(
-    market: Market, value: Floats, promises: Promises, rank: Ints, yields_to: Ints
-) -> Cleared:
+def _clear(market: Market, value: Floats, promises: Promises, rank: Ints) -> Cleared:
     """Share out what is worth the prices."""
     bids = bid(market, value, promises)
     bound, own, left = promises.bound, bids.own, bids.left
@@ -127,7 +122,7 @@ def _clear(
             elif left[one] > 0:
                 some = own[one].of_rows(site == one)
                 level, first[one] = shared_out(
-                    market.sizes, value[one], level, some, int(left[one]), rank, yields_to
+                    market.sizes, value[one], level, some, int(left[one]), rank
                 )
         return level
 
@@ -146,7 +141,7 @@ def _clear(
                 continue
             some = own[one].of_rows(free | here)
             got, first[one] = shared_out(
-                market.sizes, value[one], start[one], some, int(left[one]), rank, yields_to
+                market.sizes, value[one], start[one], some, int(left[one]), rank
             )
             site[free & (got > 0)] = one
             level = np.where(site == one, got, level)

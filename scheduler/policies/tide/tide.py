@@ -61,7 +61,9 @@ class Tide:
        size whose last GPU is worth the price. Among sites of one price, a job that comes goes
        where most GPUs are left, and one that runs stays where it is, unless another site has GPUs
        that nobody else wants, and it gains enough there, or makes room for one that waits.
-       If all that is worth less than what there is, those who run keep what they have.
+       A large gang that waits beside idle GPUs goes before those of its site, if with these it
+       gains more than the few lose that have to go. If all that is worth less than what there is,
+       those who run keep what they have.
        A gang that comes and would lie on two nodes has one to itself if smaller gangs there, or
        some of them, lose less by moving to other nodes of the site than it would by lying apart.
     4. Who has a higher priority than others has its smallest size before they have anything.

@@ -11,7 +11,7 @@ import type { Column } from "../table.tsx";
 type Decided = Schemas["Decided"];
 /** Rules that people look for; any other can be written. */
 const RULES = [
-  "loans.idle", "loans.unused", "loans.reclaim", "victims.fraction", "market.price",
+  "loans.idle", "loans.unused", "loans.reclaim", "victims.fraction", "market.price", "market.gang",
   "market.outbid", "gang.capacity", "gang.deadline", "quota.tenant", "operator.recall",
 ];
 
