@@ -1,5 +1,7 @@
 """What each job is worth where: short ones, those that went without, and those with a right."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -137,3 +139,35 @@ def test_nothing_is_worth_nothing_and_what_cannot_be_less() -> None:
     assert (value[:, 0] == 0.0).all()
     assert np.isneginf(value[0, [1, 3, 5, 6, 7]]).all()
     assert (value[1, [1, 3, 4]] == 0.0).all(), "no pause costs more than all that it gains"
+
+
+def test_who_has_just_started_is_worth_more_until_five_pauses_have_passed() -> None:
+    """A start of 30 s: 20 to start and 10 of a checkpoint."""
+    job = Job("a", sizes=(1,), held={"train-000": 1})
+
+    def value(since_s: float) -> float:
+        found = opened(snapshot([TRAIN], [replace(job, changed_s=NOW_S - since_s)]))
+        return float(found.value[0, 0, 1])
+
+    plain = value(PAUSES * 30.0)
+    assert value(1e9) == value(PAUSES * 30.0 + 1.0) == plain
+    assert value(0.0) == pytest.approx(plain * (1.0 + START_MOST))
+    assert value(PAUSES * 15.0) == pytest.approx(plain * (1.0 + START_MOST / 2))
+
+
+def test_what_starts_at_once_has_no_advantage() -> None:
+    free = Job("a", sizes=(1,), held={"train-000": 1}, start_cost_s=0.0, checkpoint_cost_s=0.0)
+    values = [
+        opened(snapshot([TRAIN], [replace(free, changed_s=NOW_S - since_s)])).value[0, 0, 1]
+        for since_s in (0.0, 1e9)
+    ]
+    assert values[0] == values[1]
+
+
+@pytest.mark.parametrize(("since_s", "stopped"), [(1.0, False), (300.0, True)])
+def test_a_job_that_has_just_started_is_not_stopped_for_a_little(
+    since_s: float, stopped: bool
+) -> None:
+    runs = Job("runs", work_s=9_000, sizes=(8,), held={"train-000": 8}, changed_s=NOW_S - since_s)
+    got = opened(snapshot([TRAIN], [runs, Job("comes", work_s=8_900, sizes=(8,))])).got()
+    assert set(got) == {"comes" if stopped else "runs"}

@@ -48,7 +48,8 @@ class Market:
     #: (S, k) how long a gang may wait for GPUs that others still hold: their longest checkpoint.
     leave_s: Floats
     ousted: Bools  #: (n,) of all jobs: runs where it may not stay.
-    here: tuple[Ints, Ints, Ints]  #: where jobs that run are, as indices into (S, r, k).
+    since_s: Floats  #: (h,) how long those that run have had what they have.
+    here: tuple[Ints, Ints, Ints]  #: where the h jobs that run are, as indices into (S, r, k).
 
 
 def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
@@ -121,7 +122,8 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
     start_s = np.asarray(_start_s(seen, rows, sizes), order=order)
     pause_s = _transfer_s(seen, rows, sites, home)[:, :, None] + start_s
     pause_s[:, :, 0] = 0.0
-    pause_s[here] = np.maximum(jobs.changed_s[rows[at]] + start_s[here[1:]] - seen.now_s, 0.0)
+    since_s = seen.now_s - jobs.changed_s[rows[at]]
+    pause_s[here] = np.maximum(start_s[here[1:]] - since_s, 0.0)
     return Market(
         now_s=seen.now_s,
         rows=rows,
@@ -142,6 +144,7 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
         takes_s=_takes_s(work, rate, may, pause_s),
         leave_s=_leave_s(seen, rows, sizes, sites, home, idle[sites]),
         ousted=ousted,
+        since_s=since_s,
         here=here,
     )
 

@@ -7,7 +7,8 @@ weight    short jobs first, but no job for ever last: (2 rank - 1)^0.3 * T^-0.35
           Pollux's workloads), times (age + T / base)^0.1, times what it has waited beyond
           `patience_s`; twice that for a priority above 0, half of it for one below.
 speed-up  over one GPU at the base size's speed.
-lost      what the pause of a change takes of the time within which it must pay.
+lost      what the pause of a change takes of the time within which it must pay; less than nothing
+          for who has just started and stays.
 right     who has a higher priority than others runs at its base size before they run at all; who is
           within its tenant's guarantee, before all that are not, and before any grows. It is no
           more than that takes: of jobs of one class of priority, a short one may grow before a
@@ -30,7 +31,8 @@ RIPPLE = 2.0
 #: A pause may take this many times its length to pay, where that is longer than the horizon: else
 #: what takes minutes to start would never change, though it runs for days beside idle GPUs.
 PAUSES = 5.0
-#: What a start is taken to lose, at most, beside its share of the whole run.
+#: What a start is taken to lose, at most, beside its share of the whole run; and what who has just
+#: started is worth more.
 START_MOST = 0.3
 #: Factor of the weight of a priority above 0, and divisor of one below.
 FAVOUR = 2.0
@@ -93,7 +95,12 @@ def worth(market: Market, weight: Floats, horizon_s: float, rank: Ints, entitled
         np.multiply(per_rate[part[1], None], market.rate[part], out=own)
         own *= np.maximum(lost, 0.0, out=lost)
         own += barred(market.pays[part])
-    value[market.here] = per_rate[market.here[1]] * market.rate[market.here]  # no change, no loss
+    # No change, no loss. But a start that is undone at once is all loss, so who has just started
+    # has an advantage that goes down to nothing within `PAUSES` of its pause.
+    whole_s = PAUSES * market.start_s[market.here[1:]]
+    fresh = np.maximum(whole_s - market.since_s, 0.0) / np.maximum(whole_s, 1e-9)
+    stays = market.rate[market.here] * (1.0 + START_MOST * fresh)
+    value[market.here] = per_rate[market.here[1]] * stays
     if np.count_nonzero(rank):
         dearest = np.full(int(rank.max()) + 1, 1e-9)  # of each class
         np.maximum.at(dearest, rank, (value[:, :, 1:] / market.sizes[1:]).max(axis=(0, 2)))
