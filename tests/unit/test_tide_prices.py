@@ -1,5 +1,6 @@
 """One price a lot: who goes where, with how much, and how near the best that is."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -53,6 +54,15 @@ def test_a_job_leaves_a_slow_site_when_that_pays(work_s: float, moves: bool) -> 
     assert opened(snapshot(pools, [job])).got() == {"a": ("train" if moves else "slow", 8)}
     alike = [Pool("slow", speed=0.95), Pool("train")]
     assert opened(snapshot(alike, [job])).got() == {"a": ("slow", 8)}, "not worth a move"
+
+
+@pytest.mark.parametrize(("since_s", "moves"), [(300.0, False), (1500.0, True)])
+def test_who_changed_lately_leaves_for_faster_gpus_only_later(since_s: float, moves: bool) -> None:
+    """A move takes 90 s: to and fro every few minutes, it would do little else."""
+    pools = [Pool("slow", speed=0.5), Pool("train")]
+    job = Job("a", 20 * HOUR_S, sizes=(8,), held={"slow-000": 8}, start_cost_s=90.0)
+    seen = snapshot(pools, [replace(job, changed_s=NOW_S - since_s)], NOW_S)
+    assert opened(seen).got() == {"a": ("train" if moves else "slow", 8)}
 
 
 def test_a_job_leaves_a_dear_site_for_one_that_is_as_good_for_it() -> None:

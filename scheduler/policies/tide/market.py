@@ -16,6 +16,10 @@ DOUBLING_S = 2.0
 SHORTEST_S = 1.0
 #: A running job moves only if it gains more elsewhere by 1 - STAY of what it is worth at home.
 STAY = 0.85
+#: To another lot by more, if it changed lately: by so many times the share that such a pause has
+#: of the time since then. Prices swing, and it would go to and fro with them; but nothing keeps it
+#: from faster GPUs for long. Where speeds are 0.5 to 2, 6 saves two restarts in five; 12 no more.
+LATELY = 6.0
 #: More jobs than this are long for an axis.
 _MANY = 256
 #: So many numbers are worked on at once; and so few that it takes no time to choose.
@@ -47,6 +51,7 @@ class Market:
     takes_s: Floats  #: (S, r, k) time to the end from now on; inf where it cannot be.
     #: (S, k) how long a gang may wait for GPUs that others still hold: their longest checkpoint.
     leave_s: Floats
+    stay: Floats  #: (r,) what a running job must gain in another lot, of its worth at home.
     ousted: Bools  #: (n,) of all jobs: runs where it may not stay.
     since_s: Floats  #: (h,) how long those that run have had what they have.
     here: tuple[Ints, Ints, Ints]  #: where the h jobs that run are, as indices into (S, r, k).
@@ -143,10 +148,18 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
         pause_s=pause_s,
         takes_s=_takes_s(work, rate, may, pause_s),
         leave_s=_leave_s(seen, rows, sizes, sites, home, idle[sites]),
+        stay=_stay(seen, rows, start_s[np.arange(len(rows)), present]),
         ousted=ousted,
         since_s=since_s,
         here=here,
     )
+
+
+def _stay(seen: Snapshot, rows: Ints, pause_s: Floats) -> Floats:
+    """(r,) share of its worth that each must gain in another lot, by the pause of a change."""
+    since_s = np.maximum(seen.now_s - seen.jobs.changed_s[rows], SHORTEST_S)
+    found: Floats = 1.0 - STAY + LATELY * pause_s / since_s
+    return found
 
 
 def _lots(kind: Ints, speed: Floats, rate: Floats) -> tuple[Ints, ...]:

@@ -16,7 +16,7 @@ from scheduler.policies.parts.hull import Steps, climb, climb_anew, grow
 from scheduler.policies.tide.commitments import free_over_time
 from scheduler.policies.tide.gangs import displaced_by, shared_out
 from scheduler.policies.tide.lots import Lots, lots_of, relieved, room_made, settled
-from scheduler.policies.tide.market import STAY, Market, by_part
+from scheduler.policies.tide.market import Market, by_part
 from scheduler.policies.tide.promises import Kept, Promises
 
 #: Rounds of the search for prices, at most.
@@ -249,7 +249,7 @@ def _priced(market: Market, value: Floats, bound: Ints, lots: Lots) -> tuple[Int
     tie = np.empty((count, len(bound)))
     tie[:] = _TIE * (np.arange(count) + np.where(firm, 0, count))[:, None]
     home, runs, _ = market.here
-    tie[:, runs] += (1 - STAY) * np.maximum(value[market.here], 0.0)
+    tie[:, runs] += market.stay[runs] * np.maximum(value[market.here], 0.0)
     tie[lots.of[home], runs] = 0.0
     # Levels first: numpy takes the greatest of contiguous arrays ten times as fast.
     by_level, parts = lots.value[:, :, 1:].transpose(2, 0, 1), by_part(lots.value)
