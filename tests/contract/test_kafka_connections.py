@@ -8,9 +8,10 @@ from aiokafka.conn import AIOKafkaConnection
 from aiokafka.protocol.metadata import MetadataRequest
 
 from bus.clock import SystemClock
-from bus.contract import Closed, Message
+from bus.contract import BusError, Closed, Message
 from bus.kafka import KafkaBus
 from bus.kafka_client import open_consumer, open_producer
+from bus.kafka_log import KafkaLog
 from bus.kafka_namespaces import namespaces
 from bus.options import KafkaOptions
 from schemas.topics import EVENTS
@@ -112,4 +113,16 @@ async def test_a_bus_closed_while_it_connects_leaves_nothing(
     async with asyncio.timeout(PATIENCE_S):
         found = await asyncio.gather(*asking, return_exceptions=True)
     assert [type(one) for one in found] == [Closed] * 2
+    assert not connections.open
+
+
+async def test_a_log_that_cannot_be_read_leaves_nothing(
+    options: KafkaOptions, connections: Connections
+) -> None:
+    bus = KafkaBus.open(options, SystemClock(), "a")
+    await bus.publish(Message(EVENTS.name, "k", b"1"))
+    await bus.close()
+    more = KafkaOptions(options.bootstrap, options.namespace, cells=("a", "b"), replication=1)
+    with pytest.raises(BusError, match="no partition 1"):
+        await asyncio.to_thread(KafkaLog, more, "b")
     assert not connections.open
