@@ -54,6 +54,8 @@ class KafkaBus:
         self.cell = cell
         self.partition = options.partition(cell)
         self.closed = False
+        #: Nothing is on its way any more, and the reader is stopped.
+        self._stopped = False
         #: How often a consumer was found stuck and made anew.
         self.recreated = 0
         #: How often retention removed records before a consumer came to them.
@@ -283,6 +285,7 @@ class KafkaBus:
             with errors_named(f"ask how much {', '.join(topics)} hold"):
                 found = await ask(list(partitions.values()))
         except BusError:
+            self._check_not_stopped()
             await self._check_there(reader, partitions.values())
             raise
         return {topic: found[partition] for topic, partition in partitions.items()}
@@ -310,10 +313,14 @@ class KafkaBus:
 
     async def _connected(self) -> AIOKafkaConsumer:
         async with self._connecting:
+            self._check_not_stopped()
             if self._reader is None:
                 if self._makes_topics:
                     await make_topics(self.options, self.clock, ALL_TOPICS)
                 self._reader = await open_consumer(self.options, None)
+                if self._stopped:  # meanwhile: nobody else stops it
+                    await stop(self._reader)
+                    self._check_not_stopped()
             return self._reader
 
     @contextlib.contextmanager
@@ -343,9 +350,14 @@ class KafkaBus:
             *(producer.close() for producer in self._producers),
             self._publisher.close(),
         )
+        self._stopped = True
         for client in (self._reader, self._spare):
             if client is not None:
                 await stop(client)
+
+    def _check_not_stopped(self) -> None:
+        if self._stopped:
+            self._check_open()
 
     def _check_open(self) -> None:
         if self.closed:

@@ -23,6 +23,7 @@ from aiokafka.helpers import create_ssl_context
 from bus.clock import Clock
 from bus.contract import BusError, Fenced, Message, Record
 from bus.kafka_batches import read_on
+from bus.kafka_connections import tend
 from bus.options import KafkaOptions, Tls
 from bus.tls import show_certificate
 from schemas.topics import ALL_TOPICS
@@ -33,8 +34,6 @@ REQUEST_S = 5.0
 CONNECT_S = 15.0
 #: A client that has not stopped by itself is helped.
 _STOP_S = 2.0
-#: Before asking again who the brokers are.
-_AGAIN_S = 0.1
 #: A leader or a coordinator moves: learn of it soon.
 _METADATA_S = 30.0
 #: Below the smallest limit of a topic, so that no batch of small records is refused.
@@ -162,7 +161,7 @@ async def open_producer(
 
 async def start(client: Any, options: KafkaOptions) -> None:
     """Start a client of any kind; one that cannot start is stopped."""
-    _bootstrap_until_named(_connections(client))
+    tend(_connections(client))
     try:
         with errors_named(f"reach Kafka at {options.bootstrap} and be let in"):
             async with asyncio.timeout(CONNECT_S):
@@ -196,23 +195,6 @@ async def _somebody_listens(bootstrap: str) -> bool:
 
 def _connections(client: Any) -> Any:
     return client.client if isinstance(client, AIOKafkaProducer) else client._client
-
-
-def _bootstrap_until_named(connections: Any) -> None:
-    """Let connections be of use only when the broker has named a broker, itself for example.
-
-    One that slept, or has just come, names none until the controller lets it in again. aiokafka
-    would take that for an answer, and fail an assertion of its own when it looks for a coordinator.
-    """
-    bootstrap = connections.bootstrap
-
-    async def bootstrap_until_named() -> None:
-        await bootstrap()
-        while not connections.cluster.brokers():
-            await asyncio.sleep(_AGAIN_S)
-            await connections.force_metadata_update()
-
-    connections.bootstrap = bootstrap_until_named
 
 
 async def learn_topic(client: AIOKafkaConsumer, topic: str) -> None:

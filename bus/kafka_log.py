@@ -31,14 +31,14 @@ class KafkaLog:
         self.path = options.address
         self._cell = cell
         self._runner = asyncio.Runner()
+        self._bus = KafkaBus.open(options, SystemClock(), cell, makes_topics=False)
         try:
             topics = self._runner.run(stored_topics(options))
             if not topics:
                 raise Unreadable(f"{self.path} holds no topic of Tidegate; name another namespace")
-            self._bus = self._runner.run(_open(options, cell))
             self.head = self._runner.run(self._read_head(topics))
         except BaseException:
-            self._runner.close()
+            self.__exit__()
             raise
 
     async def _read_head(self, topics: list[str]) -> Head:
@@ -87,10 +87,6 @@ class KafkaLog:
             self._runner.run(self._bus.close())
         finally:
             self._runner.close()
-
-
-async def _open(options: KafkaOptions, cell: str) -> KafkaBus:
-    return KafkaBus.open(options, SystemClock(), cell, makes_topics=False)
 
 
 async def _page(stored: AsyncIterator[Record]) -> list[Record]:

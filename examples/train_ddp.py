@@ -132,3 +132,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    if dist.is_initialized():
+        # Its threads must end before Python does: one that lets go of the last step's tensors
+        # while Python ends takes the process with it, by SIGABRT.
+        dist.destroy_process_group()

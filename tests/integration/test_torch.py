@@ -32,6 +32,18 @@ def need_torch() -> None:
         lacks("PyTorch", found.stderr.strip())
 
 
+def worker(rank: int, port: int, folder: Path, *before: str) -> "subprocess.Popen[bytes]":
+    """Start one of two processes that train for two steps."""
+    world = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    place = {"MASTER_PORT": str(port), "TIDEGATE_CHECKPOINT_DIR": str(folder)}
+    return subprocess.Popen(
+        [PYTHON, *before, TRAIN, "--steps", "2"],
+        env={**os.environ, **world, **place},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
 def test_without_pytorch_it_names_the_package() -> None:
     hidden = "import sys; sys.modules['torch'] = None; import runpy; runpy.run_path(sys.argv[1])"
     said = subprocess.run(
@@ -45,27 +57,38 @@ def test_without_pytorch_it_names_the_package() -> None:
 @pytest.mark.torch
 @pytest.mark.slow
 def test_signals_at_the_rendezvous_wait_for_its_end(need_torch: None, tmp_path: Path) -> None:
-    port = str(free_port())
-
-    def worker(rank: int) -> "subprocess.Popen[bytes]":
-        world = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
-        env = {**os.environ, **world, "MASTER_PORT": port, "TIDEGATE_CHECKPOINT_DIR": str(tmp_path)}
-        return subprocess.Popen([PYTHON, TRAIN, "--steps", "2"], env=env, stderr=subprocess.PIPE)
-
-    with worker(1) as second:  # nobody is there to meet
+    port = free_port()
+    with worker(1, port, tmp_path) as second:  # nobody is there to meet
         wait_until(lambda: catches(second.pid, signal.SIGUSR1), "it handles signals")
         end_s = time.monotonic() + 2.0
         while time.monotonic() < end_s and second.poll() is None:
             second.send_signal(signal.SIGUSR1)
             time.sleep(0.05)
         assert second.poll() is None, second.stderr and second.stderr.read()
-        with worker(0) as first:
+        with worker(0, port, tmp_path) as first:
             try:
                 assert first.wait(PATIENCE_S) == second.wait(PATIENCE_S) == 0
             finally:
                 first.kill()
                 second.kill()
     assert (tmp_path / "step-1.pt").exists(), "it saved when it was there"
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_no_thread_of_pytorch_outlives_the_training(need_torch: None, tmp_path: Path) -> None:
+    """One that still lets go of a tensor while Python ends has the process end by SIGABRT."""
+    counted = (
+        "import os, runpy, sys, torch\n"
+        "threads = lambda: len(os.listdir('/proc/self/task'))\n"
+        "before, sys.argv = threads(), sys.argv[1:]\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+        "print(threads() - before)\n"
+    )
+    port = free_port()
+    workers = [worker(rank, port, tmp_path, "-c", counted) for rank in range(2)]
+    said = [each.communicate(timeout=PATIENCE_S) for each in workers]
+    assert [out for out, _ in said] == [b"0\n"] * 2, said
 
 
 @pytest.mark.torch

@@ -15,6 +15,7 @@ BEGIN = {
     "answered_before_stored": 6,
     "cells_wait_for_each_other": 6,
     "lease_ignored": 27,
+    "nothing_known": 2,
     "nothing_reclaimed": 4,
     "quotas_forgotten": 19,
     "set_quotas_forgotten": 35,
@@ -29,5 +30,12 @@ def test_storms_find_what_a_missing_defence_lets_through(name: str) -> None:
     seeds = range(BEGIN.get(name, 1), FOUND_IN + 1)
     storms = (draw(seed, HOURS, planted.kinds) for seed in seeds)
     with planted.take_away():
-        found = next((one.seed for one in storms if run(one).broken), None)
+        found = next((one.seed for one in storms if planted.found(run(one))), None)
     assert found is not None
+
+
+def test_a_run_that_is_cut_off_finds_nothing() -> None:
+    outcome = run(draw(1, HOURS), real_s=0.05)
+    assert outcome.stuck
+    assert outcome.broken
+    assert not [name for name, planted in PLANTED.items() if planted.found(outcome)]
