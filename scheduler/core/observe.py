@@ -14,9 +14,10 @@ from scheduler.core.leave import (
     end_gang,
     finish_leaving,
     gang_died,
+    node_lost,
     release,
 )
-from scheduler.core.state import Job, Node, OpenCommand
+from scheduler.core.state import ClusterState, Job, Node, OpenCommand
 from scheduler.core.stimuli import Cause, CurvesLearned, LengthsLearned
 from scheduler.core.transitions import (
     HOLDING,
@@ -241,7 +242,7 @@ def checkpoint_missed(turn: Turn, report: events.CheckpointFailed) -> None:
         turn.emit(facts.CheckpointMissed(job.id, report.error))
 
 
-def acknowledged(turn: Turn, ack: events.CommandAcknowledged) -> None:
+def acknowledged(turn: Turn, ack: events.CommandAcknowledged, cause: Cause) -> None:
     """Close a command, and draw the consequence."""
     command = turn.state.commands.get(ack.command)
     if command is None:
@@ -252,7 +253,10 @@ def acknowledged(turn: Turn, ack: events.CommandAcknowledged) -> None:
     )
     node = turn.state.nodes.get(command.subject)
     job = turn.state.jobs.get(command.subject)
-    if command.kind == "LendNode" and node is not None:
+    if command.kind == "Rebirth" and node is not None:
+        if done and _is_left_out(turn.state, node, command.agent, cause):
+            _end_left_out(turn, node)
+    elif command.kind == "LendNode" and node is not None:
         _lend_answered(turn, node, command.data["loan"], ack)
     elif command.kind == "ReturnNode" and node is not None:
         if node.loan == command.data["loan"] and node.loan_state is LoanState.RETURNING:
@@ -262,6 +266,29 @@ def acknowledged(turn: Turn, ack: events.CommandAcknowledged) -> None:
                 ask(turn, node, "you refused to take your node back")
     elif not done and job is not None and command.data.get("epoch") == job.epoch:
         _order_refused(turn, command, job, ack.reason)
+
+
+def _is_left_out(state: ClusterState, node: Node, agent: str, cause: Cause) -> bool:
+    """Whether an agent that began anew has named others of its nodes, and not this one.
+
+    Its first words are the births of its nodes. Of one that it left out it says nothing where its
+    state was lost, too, and the node would live as long as the agent is heard.
+    """
+    if node.state is NodeState.DEAD or node.agent != agent or node.bootid >= cause.bootid:
+        return False
+    return any(one.agent == agent and one.bootid == cause.bootid for one in state.nodes.values())
+
+
+def _end_left_out(turn: Turn, node: Node) -> None:
+    """Give up a node for which nobody speaks, and have what may run there end."""
+    gangs = dict.fromkeys(zip(node.holder, node.epoch, strict=True))
+    for job, epoch in gangs:
+        if job is not None:
+            order = commands.StopGang(
+                job=job, epoch=epoch, reason="superseded", checkpoint=False, grace_s=0.0
+            )
+            turn.command(node.agent, order, job)
+    node_lost(turn, node, "its agent began anew without it")
 
 
 def _lend_answered(turn: Turn, node: Node, loan: str, ack: events.CommandAcknowledged) -> None:
