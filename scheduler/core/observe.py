@@ -99,19 +99,20 @@ def progressed(turn: Turn, report: events.JobProgressed, cause: Cause) -> None:
     if known is not None and report.epoch > known.epoch:
         _runs_unknown(turn, report, cause)
     job = _current(turn, report.job, report.epoch)
-    if job is None or report.step < job.step or report.step != _within(job, report.step):
+    if job is None or report.step < job.step:
         return
+    step = _within(job, report.step)
     turn.emit(
         facts.JobAdvanced(
             job.id,
-            report.step,
+            step,
             report.samples_per_s,
-            min(report.checkpoint_step, report.step),
+            min(report.checkpoint_step, step),
             report.checkpoint_cost_s,
         )
     )
     if report.metrics:
-        turn.emit(facts.JobMeasured(job.id, report.step, report.metrics))
+        turn.emit(facts.JobMeasured(job.id, step, report.metrics))
 
 
 def _runs_unknown(turn: Turn, report: events.JobProgressed, cause: Cause) -> None:

@@ -82,6 +82,18 @@ def test_a_gang_of_another_size_goes_on_from_the_step_that_its_workers_say(cell:
     assert (job.state, job.step, job.checkpoint_step) == ("running", 180, 0)
 
 
+def test_who_reports_more_steps_than_were_declared_has_done_all(cell: Cell) -> None:
+    """As a device of one's own may; while it reports, nobody asks whether it still runs."""
+    job = cell.run("j0", n0=2)
+    cell.progress("j0", 900)
+    for step in range(1001, 1061):
+        cell.wait(60.0)
+        cell.progress("j0", step, 9.0, saved=step)
+        assert not cell.state.is_open("Rebirth", "agent-train")
+    assert (job.state, job.step, job.checkpoint_step) == ("running", 1000, 1000)
+    assert (job.samples_per_s, job.step_at_s) == (9.0, cell.now_s)
+
+
 def test_stale_reports_change_nothing(cell: Cell) -> None:
     job = cell.run("j0", n0=2)
     old = job.epoch
