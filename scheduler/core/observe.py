@@ -16,6 +16,7 @@ from scheduler.core.leave import (
     gang_died,
     node_lost,
     release,
+    stop,
 )
 from scheduler.core.state import ClusterState, Job, Node, OpenCommand
 from scheduler.core.stimuli import Cause, CurvesLearned, LengthsLearned
@@ -315,7 +316,11 @@ def _order_refused(turn: Turn, command: OpenCommand, job: Job, reason: str) -> N
         for node in nodes:
             if parts[node.id]:
                 release(turn, job.id, node.id, parts[node.id])
-    gang_died(turn, job, f"{command.kind} refused: {reason}")
+        gang_died(turn, job, f"{command.kind} refused: {reason}")
+    elif job.state in UP:
+        # It may run on as large as it was, with work that no checkpoint has yet.
+        turn.because(job.id, "preempts", "gang.size_refused", step_kept=job.checkpoint_step)
+        stop(turn, job, "failed")
     if nodes:
         ask(turn, nodes[0], f"you refused {command.kind}: what do you hold?")
 
