@@ -16,7 +16,7 @@ from explain.job_yaml import load
 from explain.moments import seconds_of
 from schemas.events import JobSubmitted
 from schemas.parse import Rejected, parse_object, repeated_key, said_of, shown
-from schemas.programs import Program
+from schemas.programs import Program, wrong_workdir
 from schemas.values import MAX_MESSAGE_BYTES
 
 #: Fields of the program that may be said outside it.
@@ -137,18 +137,11 @@ def no_time(text: str | None, where: str = "deadline") -> list[str]:
 
 
 def no_workdir(fields: Mapping[str, Any]) -> list[str]:
-    """Say what is wrong with where a program begins: no machine has what is relative to nothing.
-
-    It is not resolved here: it is a folder of the agent's machine, which may have this one not.
-    """
+    """Say what is wrong with where a program begins."""
     program = fields.get("program")
     said = program.get("workdir") if isinstance(program, dict) else None
-    if not isinstance(said, str) or not said or said.startswith("/"):
-        return []
-    return [
-        f"program.workdir: {shown(said)} is relative, and must be a whole path of the agent's "
-        "machine, such as /opt/tidegate."
-    ]
+    wrong = wrong_workdir(said) if isinstance(said, str) else ""
+    return [f"program.workdir: {wrong}."] if wrong else []
 
 
 def after_s(text: str, where: str) -> float:

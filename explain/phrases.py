@@ -118,6 +118,7 @@ PHRASES: Mapping[str, str] = {
     "victims.mended": _CHEAPEST,
     # --- trouble
     "gang.died": "a part of the gang was lost[; it goes on from step {step_kept}]",
+    "gang.size_refused": "its agent refused to change its size, so it saves its work and leaves",
     "gang.start_timeout": "it was not up[ within {limit_s}], so it is stopped and tried again",
     "node.pool_changed": "it says that it is in another pool now; it is left out",
     **{rule: sentence for rule, (sentence, _) in POLICY_PHRASES.items()},
@@ -164,6 +165,7 @@ SHORT: Mapping[str, str] = {
     "victims.ratio": "cheapest to empty",
     "victims.mended": "cheapest to empty",
     "gang.died": "a worker was lost",
+    "gang.size_refused": "its new size was refused",
     "gang.start_timeout": "did not come up",
     "node.pool_changed": "changed its pool",
     **{rule: short for rule, (_, short) in POLICY_PHRASES.items()},

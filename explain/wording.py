@@ -28,7 +28,7 @@ VERBS: Mapping[str, str] = {
     "reclaims": "reclaimed",
     "keeps": "kept",
 }
-_FAILED = ("gang.died", "gang.start_timeout")
+_FAILED = ("gang.died", "gang.size_refused", "gang.start_timeout")
 
 
 def done(reason: Reason) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from explain.job_file import no_workdir
 from explain.moments import is_demo
 from explain.reading import newest
 from gateway.body import Body, all_taken
@@ -106,6 +107,9 @@ class Desk:
             raise Problem(422, f"{name}: {wrong.reason}", parameter=name) from None
         if isinstance(asked.args, SubmitJob):
             all_taken(body.args["spec"], asked.args.spec.model_dump(), "args.spec")
+            for relative in no_workdir(body.args["spec"]):
+                raise Problem(422, f"args.spec.{relative}",
+                              parameter="args.spec.program.workdir")  # fmt: skip
         return asked, log_s
 
     async def _log_s(self, feed: Feed) -> float | None:

@@ -22,7 +22,8 @@ from scheduler.service_config import ServiceConfig
 from scheduler.speakers import foreign
 from schemas.codec import EventEnvelope, RequestEnvelope
 from schemas.commands import AnyCommand
-from schemas.events import NodeBorn
+from schemas.events import JobSubmitted, NodeBorn
+from schemas.programs import wrong_workdir
 
 #: Decides, and adds to the messages what is to be stored of it.
 Decide = Callable[[Stimulus, list[Message]], Decision]
@@ -54,6 +55,8 @@ class BatchDecider:
         wrong = self._poisoned(record) or foreign(state, envelope)
         if wrong is None and isinstance(envelope.data, NodeBorn):
             wrong = unlisted(self.config.pools, state, envelope.data)
+        if wrong is None and isinstance(envelope.data, JobSubmitted):
+            wrong = _nowhere(envelope.data)
         if wrong is not None:
             self._bury(record, envelope.source, wrong)
             return
@@ -104,3 +107,10 @@ class BatchDecider:
         if (error := self.poison.get((record.topic, record.offset))) is None:
             return None
         return "data", f"the scheduler cannot take it: {error}; please report this"
+
+
+def _nowhere(job: JobSubmitted) -> Wrong | None:
+    """Find a program that would begin in a folder of no machine."""
+    workdir = None if job.program is None else job.program.workdir
+    wrong = wrong_workdir(workdir or "")
+    return ("data.program.workdir", wrong) if wrong else None

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
+from schemas.parse import shown
 from schemas.values import SHA256_PATTERN, URL_PATTERN, VARIABLE_PATTERN, Name, Strict
 
 #: The most bytes that command and environment may take together: they travel in every start
@@ -127,6 +128,19 @@ def carried_unless_taken(program: Program, info: ValidationInfo) -> Program:
         ValueError: it is too large.
     """
     return program if info.context == TAKEN else check_carried(program)
+
+
+def wrong_workdir(said: str) -> str:
+    """Say what is wrong with where a program begins; empty: nothing.
+
+    No machine has what is relative to nothing. It is not resolved: it is a folder of the agent's
+    machine, which may not have one of whoever submits the job. Nor is it refused as the program is
+    read: jobs that were taken before have such ones, in journals and signed requests.
+    """
+    if not said or said.startswith("/"):
+        return ""
+    where = "must be a whole path of the agent's machine, such as /opt/tidegate"
+    return f"{shown(said)} is relative, and {where}"
 
 
 def check_carried(program: Program) -> Program:

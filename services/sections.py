@@ -33,6 +33,8 @@ from services.machine_sections import (
     WorkersSection,
 )
 
+#: So many GPUs a report of an owner's load can name.
+_GPUS_MAX = 1e6
 _is_group = re.compile(r"[A-Za-z0-9-]{1,64}").fullmatch
 
 
@@ -101,7 +103,7 @@ class KafkaSection(_Login):
     cells: Names = ("default",)
     #: The replication factor of topics that are created. With a single broker it must be 1; its
     #: disk then has the only copy of all decisions.
-    replication: Count = COPIES
+    replication: Annotated[int, Field(ge=1, le=2**15 - 1)] = COPIES
     #: Use TLS, with the system's authorities if no file is named.
     tls: bool = False
     #: The SASL mechanism for username and password; empty: no SASL.
@@ -167,7 +169,7 @@ class MqttSection(_Login):
     keepalive_s: Annotated[int, Field(ge=1, le=3600)] = 30
     #: How long the broker keeps the session of an agent that is away, with its messages; a bridge's
     #: is kept for a minute.
-    session_s: Annotated[int, Field(ge=60)] = 24 * 3600
+    session_s: Annotated[int, Field(ge=60, le=2**32 - 1)] = 24 * 3600
 
     def options(self) -> MqttOptions:
         """Give them as the MQTT client takes them.
@@ -244,7 +246,9 @@ class SimulatedSection(Section):
     """`[agent.simulated]`: simulated workers, GPUs and owner."""
 
     #: GPUs that the owner needs: a constant, or [second of the day, GPUs] steps.
-    demand_gpus: float | tuple[tuple[float, float], ...] = 0.0
+    demand_gpus: Annotated[float, Field(ge=0.0, le=_GPUS_MAX)] | tuple[tuple[float, float], ...] = (
+        0.0
+    )
     #: The length of the day after which `demand_gpus` repeats.
     day_s: Seconds = 86_400.0
     #: The mean rate of worker failures.
@@ -266,6 +270,9 @@ class SimulatedSection(Section):
             starts = [second for second, _ in self.demand_gpus]
             if not starts or starts != sorted(set(starts)):
                 raise ValueError("demand_gpus: seconds of the day must ascend, each once")
+            for _, gpus in self.demand_gpus:
+                if not 0.0 <= gpus <= _GPUS_MAX:
+                    raise ValueError(f"demand_gpus: {gpus:g} GPUs are not from 0 to {_GPUS_MAX:g}")
         return self
 
 

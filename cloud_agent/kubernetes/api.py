@@ -121,6 +121,15 @@ class Api:
                 return None
             raise
 
+    def jobs(self, selector: str) -> list[Json]:
+        """Give the Jobs with these labels as they are now.
+
+        Raises:
+            Away: the API does not answer.
+            Refused: it says no.
+        """
+        return self._wait(self.list("jobs", selector))[0]
+
     def pods(self, selector: str) -> list[Json]:
         """Give the Pods with these labels as they are now.
 
@@ -128,8 +137,7 @@ class Api:
             Away: the API does not answer.
             Refused: it says no.
         """
-        said = self._wait(self._ask("GET", self._pods, {"labelSelector": selector}))
-        return list(said["items"])
+        return self._wait(self.list("pods", selector))[0]
 
     def change_job(self, name: str, changes: Json) -> None:
         """Merge changes into a Job.

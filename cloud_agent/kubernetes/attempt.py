@@ -130,7 +130,7 @@ class Attempt(ClusterAttempt):
     """The run of one epoch on Kubernetes."""
 
     def __init__(self, context: RunContext, work: Work) -> None:
-        self._nodes, self._name = nodes_of(work), job_name(work)
+        self._nodes, self._name = nodes_of(work), job_name(context.options.agent, work)
         super().__init__(work, [progress_name(rank) for rank in range(len(self._nodes))])
         self._context = context
         self._record: Record | None = load(work.folder)
@@ -363,11 +363,11 @@ class Attempt(ClusterAttempt):
 
     def _look_whether_gone(self, record: Record, *, is_unwanted: bool) -> None:
         """Ask the API itself whether it is gone: the informer may lag behind."""
-        api, work = self._context.api, self.work
-        there = api.job(self._name)
-        if there is not None and there["metadata"]["uid"] == record.uid:
+        api, labels = self._context.api, selector(self._context.options.agent, self.work)
+        # By its labels: an earlier release gave its Job another name.
+        if any(job["metadata"]["uid"] == record.uid for job in api.jobs(labels)):
             return
-        if api.pods(selector(self._context.options.agent, work)):
+        if api.pods(labels):
             return
         ends = self._history.ends
         all_well = len(ends) == len(self._nodes) and all(end.code == 0 for end in ends.values())

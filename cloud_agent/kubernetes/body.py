@@ -43,12 +43,15 @@ SAID, TOLD = "said", "told"
 SAVE_REQUEST = f"{TOLD}/wish"
 
 
-def job_name(work: Work) -> str:
-    """Give the Job's name: the same whenever it is asked for, so that none is created twice."""
+def job_name(agent: str, work: Work) -> str:
+    """Give the Job's name: the same whenever it is asked for, so that none is created twice.
+
+    Agents of two cells may share a namespace, and their jobs may have one name.
+    """
     plain = re.sub(r"[^a-z0-9]+", "-", work.job.lower()).strip("-")[:18].rstrip("-")
     # Pods are named after the Job and get a longer name, which has to fit into 63 characters.
     epoch = work.started.epoch
-    return f"tidegate-{plain}-{epoch}-{_hash(f'{work.job}/{epoch}')[:6]}"
+    return f"tidegate-{plain}-{epoch}-{_hash(f'{agent}/{work.job}/{epoch}')[:6]}"
 
 
 def nodes_of(work: Work) -> list[str]:
@@ -126,7 +129,7 @@ def job_body(work: Work, options: KubernetesOptions) -> Json:
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": job_name(work), **meta},
+        "metadata": {"name": job_name(options.agent, work), **meta},
         "spec": {
             "suspend": True,
             "completionMode": "Indexed",
@@ -197,7 +200,8 @@ def _environment(work: Work, options: KubernetesOptions, run: Path) -> list[Json
         for k, v in work.program.env.items()
         if not k.startswith("TIDEGATE_") and k != "RANK"  # of two of one name the last counts
     }
-    first = f"{job_name(work)}-0.{options.service}" if options.service else "127.0.0.1"
+    name = job_name(options.agent, work)
+    first = f"{name}-0.{options.service}" if options.service else "127.0.0.1"
     said = {
         **{name: _literal(value) for name, value in wanted.items()},
         "TIDEGATE_AGENT": options.agent,

@@ -326,11 +326,11 @@ _REPORTS: dict[type[Any], Callable[[Turn, Any], None]] = {
     events.CheckpointCommitted: observe.checkpoint_saved,
     events.OutputsKept: observe.outputs_kept,
     events.CheckpointFailed: observe.checkpoint_missed,
-    events.CommandAcknowledged: observe.acknowledged,
     events.JobSubmitted: observe.submitted,
     events.JobCancelled: observe.cancelled,
 }
 _SENT: dict[type[Any], Callable[[Turn, Any, Cause], None]] = {
+    events.CommandAcknowledged: observe.acknowledged,
     events.JobProgressed: observe.progressed,
     events.InferenceLoad: observe_fleet.load,
     events.NodeBorn: observe_fleet.node_born,

@@ -71,6 +71,9 @@ class JobRows:
         self._affine: tuple[Sites, Floats] | None = None
         self._restraints = Restraints(state.standing)
         self._left_behind: Set[str] = frozenset()
+        #: Those that wait until an old order to start them cannot be obeyed, or that is known; no
+        #: fact that this became known names its job.
+        self.unsure: set[str] = set()
 
     def keep_out(self, *, paused: bool, left_behind: Set[str]) -> bool:
         """Show no waiting job if the cell is paused, nor these ever; tell if that is new."""
@@ -128,6 +131,8 @@ class JobRows:
             flat = chain.from_iterable(map(self._values, jobs))
             values = np.fromiter(flat, np.float64, _COLUMNS * len(jobs))
             self._table[:, rows] = values.reshape(-1, _COLUMNS).T
+        self.unsure.difference_update(names)
+        self.unsure.update(job.id for job in jobs if _is_unsure(job))
         if self._restraints.note(rows, jobs) or (rows and self._left_behind):
             self._live = self._affine = None
         crowded = self._speeds.declared > SIZES_MOST
@@ -226,7 +231,7 @@ class JobRows:
             _INF if job.first_start_s is None else job.first_start_s,
             job.waiting_since_s,
             _NEVER if job.changed_s is None else job.changed_s,
-            _NEVER if job.backoff_until_s is None else job.backoff_until_s,
+            _not_before_s(job),
             job.checkpoint_cost_s,
             job.start_cost_s,
             job.checkpoint_mib,
@@ -373,3 +378,14 @@ class JobRows:
                 found.flags.writeable = False
             self._affine = sites, found
         return self._affine[1]
+
+
+def _is_unsure(job: Job) -> bool:
+    """Whether an old order to start it may be obeyed yet, so that no new one can be given."""
+    return job.unsure_until_s > 0.0 and job.state is JobState.QUEUED
+
+
+def _not_before_s(job: Job) -> float:
+    """Give until when it is of no use to start it, after a failure."""
+    until_s = _NEVER if job.backoff_until_s is None else job.backoff_until_s
+    return max(until_s, job.unsure_until_s) if _is_unsure(job) else until_s

@@ -14,9 +14,11 @@ from scheduler.core.leave import (
     end_gang,
     finish_leaving,
     gang_died,
+    node_lost,
     release,
+    stop,
 )
-from scheduler.core.state import Job, Node, OpenCommand
+from scheduler.core.state import ClusterState, Job, Node, OpenCommand
 from scheduler.core.stimuli import Cause, CurvesLearned, LengthsLearned
 from scheduler.core.transitions import (
     HOLDING,
@@ -98,19 +100,20 @@ def progressed(turn: Turn, report: events.JobProgressed, cause: Cause) -> None:
     if known is not None and report.epoch > known.epoch:
         _runs_unknown(turn, report, cause)
     job = _current(turn, report.job, report.epoch)
-    if job is None or report.step < job.step or report.step != _within(job, report.step):
+    if job is None or report.step < job.step:
         return
+    step = _within(job, report.step)
     turn.emit(
         facts.JobAdvanced(
             job.id,
-            report.step,
+            step,
             report.samples_per_s,
-            min(report.checkpoint_step, report.step),
+            min(report.checkpoint_step, step),
             report.checkpoint_cost_s,
         )
     )
     if report.metrics:
-        turn.emit(facts.JobMeasured(job.id, report.step, report.metrics))
+        turn.emit(facts.JobMeasured(job.id, step, report.metrics))
 
 
 def _runs_unknown(turn: Turn, report: events.JobProgressed, cause: Cause) -> None:
@@ -241,7 +244,7 @@ def checkpoint_missed(turn: Turn, report: events.CheckpointFailed) -> None:
         turn.emit(facts.CheckpointMissed(job.id, report.error))
 
 
-def acknowledged(turn: Turn, ack: events.CommandAcknowledged) -> None:
+def acknowledged(turn: Turn, ack: events.CommandAcknowledged, cause: Cause) -> None:
     """Close a command, and draw the consequence."""
     command = turn.state.commands.get(ack.command)
     if command is None:
@@ -252,7 +255,10 @@ def acknowledged(turn: Turn, ack: events.CommandAcknowledged) -> None:
     )
     node = turn.state.nodes.get(command.subject)
     job = turn.state.jobs.get(command.subject)
-    if command.kind == "LendNode" and node is not None:
+    if command.kind == "Rebirth" and node is not None:
+        if done and _is_left_out(turn.state, node, command.agent, cause):
+            _end_left_out(turn, node)
+    elif command.kind == "LendNode" and node is not None:
         _lend_answered(turn, node, command.data["loan"], ack)
     elif command.kind == "ReturnNode" and node is not None:
         if node.loan == command.data["loan"] and node.loan_state is LoanState.RETURNING:
@@ -262,6 +268,29 @@ def acknowledged(turn: Turn, ack: events.CommandAcknowledged) -> None:
                 ask(turn, node, "you refused to take your node back")
     elif not done and job is not None and command.data.get("epoch") == job.epoch:
         _order_refused(turn, command, job, ack.reason)
+
+
+def _is_left_out(state: ClusterState, node: Node, agent: str, cause: Cause) -> bool:
+    """Whether an agent that began anew has named others of its nodes, and not this one.
+
+    Its first words are the births of its nodes. Of one that it left out it says nothing where its
+    state was lost, too, and the node would live as long as the agent is heard.
+    """
+    if node.state is NodeState.DEAD or node.agent != agent or node.bootid >= cause.bootid:
+        return False
+    return any(one.agent == agent and one.bootid == cause.bootid for one in state.nodes.values())
+
+
+def _end_left_out(turn: Turn, node: Node) -> None:
+    """Give up a node for which nobody speaks, and have what may run there end."""
+    gangs = dict.fromkeys(zip(node.holder, node.epoch, strict=True))
+    for job, epoch in gangs:
+        if job is not None:
+            order = commands.StopGang(
+                job=job, epoch=epoch, reason="superseded", checkpoint=False, grace_s=0.0
+            )
+            turn.command(node.agent, order, job)
+    node_lost(turn, node, "its agent began anew without it")
 
 
 def _lend_answered(turn: Turn, node: Node, loan: str, ack: events.CommandAcknowledged) -> None:
@@ -287,7 +316,11 @@ def _order_refused(turn: Turn, command: OpenCommand, job: Job, reason: str) -> N
         for node in nodes:
             if parts[node.id]:
                 release(turn, job.id, node.id, parts[node.id])
-    gang_died(turn, job, f"{command.kind} refused: {reason}")
+        gang_died(turn, job, f"{command.kind} refused: {reason}")
+    elif job.state in UP:
+        # It may run on as large as it was, with work that no checkpoint has yet.
+        turn.because(job.id, "preempts", "gang.size_refused", step_kept=job.checkpoint_step)
+        stop(turn, job, "failed")
     if nodes:
         ask(turn, nodes[0], f"you refused {command.kind}: what do you hold?")
 

@@ -167,6 +167,8 @@ class View:
             self._where = None
         if self._nodes or any(self._jobs.values()):
             self._where = None
+        for name in jobs.unsure:
+            self._jobs.setdefault(name, False)
         self._nodes.update(dict.fromkeys(jobs.write(self._jobs)))
         nodes.write(self._nodes)
         self._jobs, self._nodes = {}, {}

@@ -58,6 +58,12 @@ def job(**over: Any) -> dict[str, Any]:
             "args.spec.program.cwd",
             "workdir",
         ),
+        (
+            {"args": job(program={"argv": ["train"], "workdir": "src"})},
+            422,
+            "args.spec.program.workdir",
+            "'src' is relative, and must be a whole path of the agent's machine",
+        ),
     ],
 )
 async def test_a_wrong_field_is_named(

@@ -63,6 +63,24 @@ def test_command_that_does_not_exist_is_not_tried_again(kube: KubernetesBench) -
     kube.fails("No such file", retriable=False)
 
 
+def test_gangs_of_two_agents_may_have_one_name_in_one_namespace(
+    kube: KubernetesBench, tmp_path: Path
+) -> None:
+    """As jobs of two cells may; neither agent takes the other's gang for its own, or ends it."""
+    other = KubernetesBench(kube.plane, tmp_path / "other")
+    try:
+        kube.start(shell("sleep 3600"), {"n1": (0,)})
+        other.start(shell("sleep 3600"), {"n2": (0,)})
+        kube.hears(GangStarted)
+        other.hears(GangStarted)
+        other.stop(saves=False)
+        other.hears(GangStopped)
+        assert [pod["spec"]["nodeName"] for pod in kube.plane.pods()] == ["n1"]
+        assert [type(one) for one in kube.said] == [GangStarted]
+    finally:
+        other.executor.close()
+
+
 def test_what_waits_too_long_fails_with_the_schedulers_reason(
     kube: KubernetesBench, tmp_path: Path
 ) -> None:

@@ -198,10 +198,12 @@ def test_what_kubernetes_refuses_fails_with_its_words(kube: KubernetesBench) -> 
     assert "quantities must match" in failed.error
 
 
-def test_name_that_another_agent_has_is_left_alone(kube: KubernetesBench) -> None:
+def test_name_that_a_job_of_somebody_else_has_is_left_alone(kube: KubernetesBench) -> None:
     uid = created(kube)
-    kube.options = kube.options.model_copy(update={"agent": "another"})
-    kube.again()
+    (job,) = kube.plane.jobs()
+    theirs = {"tidegate.io/agent": "another"}
+    changes = {"metadata": {"labels": theirs, "annotations": theirs}}
+    kube.plane.change_job(job["metadata"]["name"], changes)
     kube.start(python(TRAINER), EVEN)
     assert "that is not this agent's: delete it" in kube.hears(GangFailed).error
     assert [one["metadata"]["uid"] for one in kube.plane.jobs()] == [uid]

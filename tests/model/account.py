@@ -39,6 +39,11 @@ class Job:
     first_s: float = INF
     changed_s: float = -INF
     backoff_s: float = -INF
+    #: Its newest gang: under which epoch and by whom it was begun, and, once it was given up, until
+    #: when the order may be obeyed; 0: never.
+    began: int = -1
+    agents: set[str] = field(default_factory=set)
+    unsure_s: float = 0.0
     failures: int = 0
     restarts: int = 0
     attained_gpu_s: float = 0.0
@@ -146,6 +151,8 @@ class Books:
                     self.keeps_claim = getattr(fact, "keeps_claim", False)
                 case facts.CommandIssued():
                     self._order(fact)
+                case facts.CommandExpired() if fact.command in self.orders:
+                    self._expired(self.orders[fact.command])
                 case _:
                     pass
         self._settle()
@@ -214,6 +221,10 @@ class Books:
 
     def _answered(self, said: events.CommandAcknowledged) -> None:
         order = self.orders.pop(said.command, None)
+        if order is not None and order.kind == "StopGang" and said.outcome == "done":
+            job = self.jobs.get(order.subject)
+            if job is not None and order.agent in job.agents:
+                job.unsure_s = 0.0 if order.data["epoch"] >= job.began else job.unsure_s
         node = self.nodes.get(order.subject) if order is not None else None
         if order is None or node is None or order.data.get("loan") != node.loan_id:
             return
@@ -224,6 +235,13 @@ class Books:
                 node.hand_back(self.now_s)
         elif order.kind == "ReturnNode" and node.loan == LoanPhase.RECLAIMING:
             node.hand_back(self.now_s)
+
+    def _expired(self, order: facts.CommandIssued) -> None:
+        job = self.jobs.get(order.subject)
+        if order.kind == "StartGang" and job is not None:
+            job.unsure_s = order.expires_s
+        if order.kind == "StopGang":
+            del self.orders[order.command]  # an answer comes too late
 
     def _order(self, order: facts.CommandIssued) -> None:
         self.orders[order.command] = order
@@ -243,7 +261,9 @@ class Books:
             if left := had - cells.get(name, set()):
                 job.leaving[name] = job.leaving.get(name, set()) | left
         if order.kind == "StartGang":
+            job.began, job.agents = order.data["epoch"], set()
             job.step, job.step_at_s = job.saved, self.now_s
+        job.agents.add(order.agent)
         job.restarts += job.first_s < INF
         job.first_s = min(job.first_s, self.now_s)
         job.allocation, job.ready, job.epoch = cells, set(), order.data["epoch"]

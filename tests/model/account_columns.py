@@ -69,6 +69,11 @@ def _phase(books: Books, job: Job, heard: set[str]) -> Phase:
     return Phase.RUNNING if set(job.allocation) == job.ready else Phase.MOVING
 
 
+def _not_before_s(job: Job) -> float:
+    waits = not (job.allocation or job.leaving or job.told or job.migrates)
+    return max(job.backoff_s, job.unsure_s or -math.inf) if waits else job.backoff_s
+
+
 def _check_jobs(books: Books, seen: Snapshot, heard: set[str]) -> None:
     jobs, now_s = seen.jobs, books.now_s
     assert jobs.ids == tuple(books.jobs)
@@ -95,7 +100,7 @@ def _check_jobs(books: Books, seen: Snapshot, heard: set[str]) -> None:
             "changed_s": job.changed_s,
             "rate_age_s": now_s - job.rate_s,
             "checkpoint_age_steps": max(lost, 0.0) * unit,
-            "backoff_until_s": job.backoff_s,
+            "backoff_until_s": _not_before_s(job),
             "refused": job.refused,
             "leaves": bool(job.told and job.claim is None),
             "edge_allowed": said.edge_allowed,

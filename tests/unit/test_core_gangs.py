@@ -82,6 +82,18 @@ def test_a_gang_of_another_size_goes_on_from_the_step_that_its_workers_say(cell:
     assert (job.state, job.step, job.checkpoint_step) == ("running", 180, 0)
 
 
+def test_who_reports_more_steps_than_were_declared_has_done_all(cell: Cell) -> None:
+    """As a device of one's own may; while it reports, nobody asks whether it still runs."""
+    job = cell.run("j0", n0=2)
+    cell.progress("j0", 900)
+    for step in range(1001, 1061):
+        cell.wait(60.0)
+        cell.progress("j0", step, 9.0, saved=step)
+        assert not cell.state.is_open("Rebirth", "agent-train")
+    assert (job.state, job.step, job.checkpoint_step) == ("running", 1000, 1000)
+    assert (job.samples_per_s, job.step_at_s) == (9.0, cell.now_s)
+
+
 def test_stale_reports_change_nothing(cell: Cell) -> None:
     job = cell.run("j0", n0=2)
     old = job.epoch
@@ -126,16 +138,30 @@ def test_a_gang_that_ends_before_it_hears_of_its_new_size(
 
 
 def test_a_refused_change_of_size_while_the_gang_runs_on(cell: Cell) -> None:
+    """As by an agent that began anew, and whose owner has not left again: no work is lost."""
     job = cell.run("j0", n0=2)
     old = job.epoch
     cell.plan({"j0": target(n0=1)})
     cell.acks("refused", kind="ScaleGang")
-    assert job.state == "stopping"
+    assert (job.state, (job.why or {})["rule"]) == ("checkpointing", "gang.size_refused")
     (stop,) = [c for c in cell.state.commands.values() if c.kind == "StopGang"]
-    assert stop.data["epoch"] == old + 1
+    assert (stop.data["epoch"], stop.data["checkpoint"]) == (old + 1, True)
+    held = [GangHeld(job="j0", epoch=old, gpus=[0, 1], step=8)]
+    cell.told(node_born("n0", held=held))
     cell.acks()
+    assert not cell.sent(StopGang), "it is saving"
     cell.leave("j0", "n0", [0, 1], old, "superseded", 9)
     assert (job.state, job.checkpoint_step, cell.state.gpus_held) == ("queued", 9, 0)
+    assert job.backoff_until_s == cell.now_s + 60.0
+
+
+def test_a_change_of_size_that_is_refused_since_there_is_no_gang(cell: Cell) -> None:
+    job = cell.run("j0", n0=2)
+    cell.plan({"j0": target(n0=4)})
+    cell.acks("refused", kind="ScaleGang")
+    cell.acks()
+    cell.told(node_born("n0"), node_born("n1"))
+    assert (job.state, job.failures, cell.state.gpus_held) == ("queued", 1, 0)
 
 
 def test_migration_holds_the_target_first_and_only_then_stops(cell: Cell) -> None:

@@ -24,7 +24,16 @@ from schemas.events import (
     RatePoint,
 )
 from schemas.requests import CordonNode
-from tests.builders import Cell, begun_anew, load, node_born, request_of, submitted, target
+from tests.builders import (
+    Cell,
+    begun_anew,
+    load,
+    node_born,
+    request_of,
+    submitted,
+    target,
+    two_jobs,
+)
 
 # --- sites -------------------------------------------------------------------------------------
 
@@ -266,3 +275,19 @@ def test_a_lent_node_that_is_cordoned_gives_its_owner_all_of_it() -> None:
     cell.feed(request_of(cell.now_s, CordonNode(node="s0"), "r0"))
     nodes = cell.seen().nodes
     assert (nodes.gpus.tolist(), nodes.free.tolist()) == ([4], [0])
+
+
+def test_who_may_not_start_yet_rests_until_its_old_order_cannot_be_obeyed() -> None:
+    """Policies would keep GPUs for it, that nobody uses meanwhile."""
+    cell = two_jobs()
+    cell.plan({"j0": target(n0=4)})
+    cell.feed(NodeDied(node="n0"))
+    ordered_s = cell.now_s
+    job = cell.job()
+    assert job.backoff_until_s == ordered_s + 60.0
+    assert cell.seen().jobs.backoff_until_s.tolist() == [ordered_s + 360.0, -np.inf]
+    cell.wait(120.0)
+    assert cell.seen().jobs.backoff_until_s[0] == ordered_s + 360.0
+    cell.acks(kind="StopGang")  # whoever was given the order to start says that it is void
+    assert cell.seen().jobs.backoff_until_s[0] == ordered_s + 60.0
+    assert cell.run("j0", n1=4).size == 4

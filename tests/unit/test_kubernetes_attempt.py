@@ -28,6 +28,8 @@ class Notes:
         self.changes: list[Json] = []
         self.deleted: list[str] = []
         self.is_away = False
+        #: What the API itself has, as (uid, name).
+        self.there: list[tuple[str, str]] = []
 
     def create_job(self, body: Json) -> Json:
         return {"metadata": {"uid": "u"}}
@@ -46,8 +48,11 @@ class Notes:
     def delete_job(self, name: str, uid: str) -> None:
         self.deleted.append(name)
 
-    def job(self, name: str) -> None:
-        """Have none."""
+    def job(self, name: str) -> Json | None:
+        return next((one for one in self.jobs("") if one["metadata"]["name"] == name), None)
+
+    def jobs(self, selector: str) -> list[Json]:
+        return [{"metadata": {"uid": uid, "name": name}} for uid, name in self.there]
 
     def pods(self, selector: str) -> list[Json]:
         return []
@@ -114,6 +119,20 @@ def test_a_deadline_that_did_not_arrive_is_set_again(tmp_path: Path) -> None:
     stand.notes.is_away = False
     stand.shows(began_s=NOW_S + 3.0, deadline_s=898)
     assert stand.notes.changes[1:] == [{"activeDeadlineSeconds": 1197}]
+
+
+def test_a_run_is_not_over_while_its_job_is_there_under_the_name_of_an_earlier_release(
+    tmp_path: Path,
+) -> None:
+    """What the informer does not show may be there all the same, and its Pods may begin."""
+    stand = Stand(tmp_path)
+    stand.shows()
+    stand.notes.there = [("u", "tidegate-j-1-5d55a7")]
+    stand.view = View((), ())
+    stand.attempt.advance(NOW_S, None)
+    assert stand.attempt.ended is None
+    stand.notes.there = [("another", "tidegate-j-1-5d55a7")]
+    assert stand.is_gone() == (False, "somebody other than the agent deleted its Job")
 
 
 def test_secrets_that_the_cluster_has_not_fail_the_job_for_good(tmp_path: Path) -> None:

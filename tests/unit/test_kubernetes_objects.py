@@ -23,8 +23,8 @@ MARKS = {"tidegate.io/agent": "a", "tidegate.io/job": "j", "tidegate.io/epoch": 
 
 def options(tmp_path: Path, root: Path = ROOT, **more: Any) -> KubernetesOptions:
     store = CheckpointStore(f"file://{tmp_path}")
-    said = {"volume": {"persistentVolumeClaim": {"claimName": "runs"}}, **more}
-    return KubernetesOptions(root=root, store=store, agent="a", **said)
+    said = {"agent": "a", "volume": {"persistentVolumeClaim": {"claimName": "runs"}}, **more}
+    return KubernetesOptions(root=root, store=store, **said)
 
 
 def work(placement: Placement, **more: Any) -> Work:
@@ -40,6 +40,17 @@ def test_gangs_of_one_name_of_two_agents_meet_at_two_ports() -> None:
     assert one != other
     assert one == work(EVEN, root=Path("/srv/default")).port
     assert all(20_000 <= port < 30_000 for port in (one, other))
+
+
+def test_two_agents_name_their_jobs_apart(tmp_path: Path) -> None:
+    """Agents of two cells may share a namespace, and their jobs may have one name and epoch."""
+    mine, others = (options(tmp_path, service="s"), options(tmp_path, service="s", agent="b"))
+    bodies = [job_body(work(EVEN), one) for one in (mine, others, mine)]
+    names = [body["metadata"]["name"] for body in bodies]
+    assert names[0] == names[2] != names[1]
+    for name, body in zip(names, bodies, strict=True):
+        said = {one["name"]: one.get("value") for one in container(body)["env"]}
+        assert said["MASTER_ADDR"] == f"{name}-0.s"
 
 
 def container(said: dict[str, Any]) -> dict[str, Any]:
@@ -161,7 +172,7 @@ def test_an_amount_of_many_digits_is_asked_for_to_the_last(
 
 def test_names_fit_whatever_the_job_is_called(tmp_path: Path) -> None:
     jobs = ["j", "J", "a:b", "a.b", "x" * 128, "x" * 127, "a--", "-"]
-    names = {job_name(work(EVEN, job=job)) for job in jobs}
+    names = {job_name("a", work(EVEN, job=job)) for job in jobs}
     assert len(names) == len(jobs)
     for name in names:
         assert len(name) <= 52

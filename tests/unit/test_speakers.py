@@ -200,3 +200,16 @@ async def test_who_submits_is_told(desk: Desk) -> None:
     assert await answer(of("alice"), "/operators/cli-2") == ""
     wrong = await answer(JobCancelled(job="train-1"), "/tenants/bob")
     assert wrong == "job: train-1 is alice's, but /tenants/bob cancels it"
+
+
+async def test_a_program_that_would_begin_in_a_folder_of_no_machine_is_refused(desk: Desk) -> None:
+    """It would be tried on machine after machine, whoever has submitted it."""
+    service = desk.start()
+    for job, workdir in (("rel", "src"), ("whole", "/srv/src"), ("fresh", None)):
+        program = Program(argv=["train"], workdir=workdir)
+        said = of("t", job).model_copy(update={"program": program})
+        await desk.hears(desk.say(said, "/tenants/t"))
+    ((field, why),) = await refused(desk)
+    assert field == "data.program.workdir"
+    assert why.startswith("'src' is relative, and must be a whole path of the agent's machine")
+    assert sorted(service.engine.state.jobs) == ["fresh", "whole"]
