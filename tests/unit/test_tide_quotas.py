@@ -12,7 +12,7 @@ from scheduler.policies.tide.commitments import PROMISED
 from scheduler.policies.tide.quotas import NO_LIMIT, read
 from scheduler.policies.tide.tide import Tide
 from tests.markets import noted, opened, plan, reason, sizes
-from tests.snapshots import INF, Job, Pool, snapshot
+from tests.snapshots import INF, NEVER, Job, Pool, snapshot
 
 NOW_S = 10_000.0
 TRAIN = Pool("train")
@@ -226,6 +226,19 @@ def test_who_is_within_a_guarantee_has_its_base_size_before_another_of_them_grow
     }
     got = after(see([Pool("train", nodes=2)], **jobs), a="4..", b="9..9")
     assert got == {"a_short": 4, "b_long": 8, "b_one": 1}
+
+
+@pytest.mark.parametrize("changed_s", [NOW_S - 10.0, NEVER])
+def test_who_has_more_than_its_base_size_shrinks_for_another_of_its_guarantee(
+    changed_s: float,
+) -> None:
+    """Though its pause loses more than the other gains: all would be worth more as they are."""
+    long = Job("", 600.0, (8, 16), held={"train-000": 8, "train-001": 8}, changed_s=changed_s)
+    one = Job("", 12_000.0, sizes=(1,))
+    assert after(see([Pool("train", nodes=2)], a_long=long, a_one=one), a="17..") == {
+        "a_long": 8,
+        "a_one": 1,
+    }
 
 
 def test_nothing_is_promised_to_others_on_guaranteed_gpus() -> None:

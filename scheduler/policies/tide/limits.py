@@ -50,7 +50,7 @@ def clear_within(
     rows = quotas.limited.nonzero()[0]
     if not len(rows):
         waits = np.zeros(r, dtype=np.bool_)
-        return Limited(clear(market, value, promises, rank), short, limit, waits)
+        return Limited(clear(market, value, promises, rank, within), short, limit, waits)
     bound = promises.bound[rows]
     floor = np.where(bound >= 0, promises.floor[rows], 0)
     best = value[:, rows].max(axis=0)
@@ -64,7 +64,7 @@ def clear_within(
     first = climb(market.sizes, best, floor)
     steps = climb(market.sizes, best, start)
     cap[rows], refused = _caps(market.sizes, best, start, steps, quotas.of[rows], spare)
-    found = clear(market, np.where(levels <= cap[:, None], value, -np.inf), promises, rank)
+    found = clear(market, np.where(levels <= cap[:, None], value, -np.inf), promises, rank, within)
     for _ in range(TURNS if refused.any() else 0):
         # What others paid more for is the turn of who was refused; a right is not given up.
         # Whose tenant's limit refuses nobody makes room for nobody: it bids again.
@@ -77,7 +77,9 @@ def clear_within(
         if (cap <= before).all():
             cap = before
             break
-        found = clear(market, np.where(levels <= cap[:, None], value, -np.inf), promises, rank)
+        found = clear(
+            market, np.where(levels <= cap[:, None], value, -np.inf), promises, rank, within
+        )
     short[rows] = refused
     short &= found.level == cap
     now = np.maximum(quotas.held[rows], market.sizes[floor])
@@ -92,7 +94,9 @@ def clear_within(
         # Who has to wait leaves room for jobs of other tenants, until nobody has to.
         theirs = np.isin(quotas.of[rows], quotas.of[rows][late]) | (turn == TURNS - 1)
         cap[rows] = np.where(theirs, kept, cap[rows])
-        found = clear(market, np.where(levels <= cap[:, None], value, -np.inf), promises, rank)
+        found = clear(
+            market, np.where(levels <= cap[:, None], value, -np.inf), promises, rank, within
+        )
     found = _fill(market, value, promises, quotas, found)
     waits = _waits(market.sizes[found.level], promises, quotas)
     bids = replace(

@@ -69,19 +69,20 @@ class Cleared:
     bids: Bids
 
 
-def clear(market: Market, value: Floats, promises: Promises, rank: Ints) -> Cleared:
+def clear(market: Market, value: Floats, promises: Promises, rank: Ints, within: Bools) -> Cleared:
     """Find sites, levels and prices: worth no less than if all who run keep what they have.
 
     Prices are found in steps of whole gangs, so what they give may be worth a little less than what
     there is. The next plan could then change it back, and so on for ever. In that case those who
     run stay as they are, and the rest is shared out beside them; but nobody of a higher class waits
-    for that.
+    for that, and nobody within a guarantee for what others have beyond their smallest sizes.
 
     Args:
         market: Who competes.
         value: (S, r, k) of `worth`.
         promises: Who has what in any case.
         rank: (r,) of `classes`.
+        within: (r,) jobs within guarantees.
     """
     found = _clear(market, value, promises, rank)
     home, runs, present = market.here
@@ -97,9 +98,12 @@ def clear(market: Market, value: Floats, promises: Promises, rank: Ints) -> Clea
     if np.count_nonzero(np.bincount(site, market.sizes[floor], len(market.gpus)) > market.gpus):
         return found  # what is promised now does not fit beside what there is
     stayed = _clear(market, value, replace(promises, bound=bound, floor=floor), rank)
-    out = rank[(found.level > 0) & (stayed.level == 0)]
-    more = rank[(stayed.level > 0) & (stayed.level > found.level)]
-    return found if out.max(initial=-1) > more.min(initial=rank.max(initial=0)) else stayed
+    out = (found.level > 0) & (stayed.level == 0)
+    more = (stayed.level > 0) & (stayed.level > found.level)
+    if np.count_nonzero(out & within) and np.count_nonzero(more & (found.level >= market.base)):
+        return found
+    least = rank[more].min(initial=rank.max(initial=0))
+    return found if rank[out].max(initial=-1) > least else stayed
 
 
 def _clear(market: Market, value: Floats, promises: Promises, rank: Ints) -> Cleared:
