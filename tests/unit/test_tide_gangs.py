@@ -89,6 +89,20 @@ def test_it_bids_for_another_site_as_well() -> None:
     assert {got["f0"], got["f1"]} == {("a", 8)}
 
 
+def test_it_does_not_go_first_for_what_others_find_room_for_besides() -> None:
+    """Two gangs of 8 gain more than one of 12, but none of them alone, as its reason would say.
+
+    Of 18 GPUs 6 are idle beside the larger one, whose reason to wait would count too few GPUs.
+    """
+    levels = np.array([0, 8, 12])
+    value = np.array([[0.0, -np.inf, 12.6], [0.0, 8.0, -np.inf], [0.0, 7.9, -np.inf]])
+    start = np.zeros(3, dtype=np.int64)
+    steps = climb(levels, value, start)
+    got, first = shared_out(levels, value, start, steps, 18, start)
+    assert (got.tolist(), first) == ([2, 0, 0], -1)
+    assert displaced_by(levels, steps)[0] == 0
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_what_all_gain_is_never_less_and_never_takes_more_than_there_is(seed: int) -> None:
     """A step that goes behind one taken first finds room again once `displaced_by` is added."""
@@ -110,6 +124,9 @@ def test_what_all_gain_is_never_less_and_never_takes_more_than_there_is(seed: in
         assert levels[got].sum() <= gpus
         assert value[each, got].sum() >= value[each, plain].sum()
         less = got < plain
+        if first >= 0:
+            lost = value[less, plain[less]] - value[less, got[less]]
+            assert value[first, got[first]] > lost.sum()
         assert (first >= 0) == bool((got != plain).any())
         assert first < 0 or (got[first] > 0 and rank[less].max() <= rank[first])
         # With what its steps and all before them cost, and the gang's, a job has what it had.

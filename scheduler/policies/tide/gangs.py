@@ -1,4 +1,4 @@
-"""Room for a large gang that waits: it goes first where all together gain more by that.
+"""Room for a large gang that waits: it goes first where it gains more by that than others lose.
 
 GPUs go to the steepest steps, as far as they reach. A gang of many GPUs that gains a little less by
 each than others do would so wait beside GPUs that nobody can use, for as long as small jobs come.
@@ -37,9 +37,11 @@ def shared_out(
         others = np.arange(len(steps.row)) != at
         order = steps.of(np.concatenate(([at], others.nonzero()[0])))
         other = take(sizes, value, start, order, gpus)
-        rows = (other != level).nonzero()[0]
-        loses = rows[other[rows] < level[rows]]
-        gain = np.add.reduce(value[rows, other[rows]] - value[rows, level[rows]])
+        loses = (other < level).nonzero()[0]
+        lost = np.add.reduce(value[loses, level[loses]] - value[loses, other[loses]])
+        # What others find room for besides is not its gain: a smaller gang would go before a larger
+        # one whose GPUs are worth more.
+        gain = steps.slope[at] * steps.cost[at] - lost
         if gain > LEAST_SLOPE and rank[loses].max(initial=0) <= rank[row]:
             return other, row
     return level, -1
