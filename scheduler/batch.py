@@ -16,7 +16,7 @@ from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.estimator.guard import Learning
 from scheduler.intake import Intake
 from scheduler.log_readers import LogReaders
-from scheduler.node_admission import unlisted
+from scheduler.node_admission import as_joined, unlisted
 from scheduler.request_intake import unwanted
 from scheduler.service_config import ServiceConfig
 from scheduler.speakers import foreign
@@ -54,7 +54,12 @@ class BatchDecider:
         state, now_s = self.state, self.now_s
         wrong = self._poisoned(record) or foreign(state, envelope)
         if wrong is None and isinstance(envelope.data, NodeBorn):
-            wrong = unlisted(self.config.pools, state, envelope.data)
+            other = unlisted(self.config.pools, state, envelope.data)
+            if other is not None:
+                self._bury(record, envelope.source, other)
+                if (known := as_joined(state, envelope.data)) is None:
+                    return
+                envelope = envelope.model_copy(update={"data": known})
         if wrong is None and isinstance(envelope.data, JobSubmitted):
             wrong = _nowhere(envelope.data)
         if wrong is not None:

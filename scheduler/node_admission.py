@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 
 from scheduler.core.standing import Accepted
 from scheduler.core.state import ClusterState
+from scheduler.core.transitions import NodeState
 from scheduler.speakers import Wrong
 from schemas.events import NodeBorn, PoolKind
 
@@ -53,6 +54,33 @@ def unlisted(rules: Sequence[PoolRule] | None, state: ClusterState, born: NodeBo
             return None
         wrong = other
     return wrong[0], f"{wrong[1]}. If it is right: {command(born)}"
+
+
+def as_joined(state: ClusterState, born: NodeBorn) -> NodeBorn | None:
+    """Give the birth of a node that stays as it joined, though it would not be let in any more.
+
+    Its agent is there and says what runs on it. Without that word the node would count as one that
+    its agent has no more, and its gangs would be stopped.
+    """
+    node = state.nodes.get(born.node)
+    if node is None or node.state is NodeState.DEAD:
+        return None
+    held = [
+        gang.model_copy(update={"gpus": here})
+        for gang in born.held
+        if (here := [gpu for gpu in gang.gpus if gpu < node.gpu_count])
+    ]
+    known = {
+        "pool": node.pool,
+        "pool_kind": state.pools[node.pool].kind,
+        "gpu_count": node.gpu_count,
+        "gpu_type": node.gpu_type,
+        "gpu_memory_mib": node.gpu_memory_mib,
+        "speed_factor": node.speed_factor,
+        "transfer_mib_per_s": node.transfer_mib_per_s,
+        "held": held,
+    }
+    return born.model_copy(update=known)
 
 
 def _owners_name(rules: Sequence[PoolRule], state: ClusterState, born: NodeBorn) -> Wrong | None:

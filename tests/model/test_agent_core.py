@@ -85,6 +85,8 @@ class AgentMachine(RuleBasedStateMachine):
         self.count = 0
         #: By (node, GPU): the allocation whose worker was reported started and not yet gone.
         self.working: dict[tuple[str, int], tuple[str, int]] = {}
+        #: Whether the owner of s1 is known to have left it since the agent began.
+        self.owner_left = False
 
         if warm:  # most that can go wrong needs something that runs
             self.issue(LendNode(node="s1", loan="L0"), None, True)
@@ -94,7 +96,12 @@ class AgentMachine(RuleBasedStateMachine):
             self.hear(GangStarted("j1", 0, 0))
 
     def hear(self, stimulus: Any) -> Outputs:
+        if isinstance(stimulus, NodeDrained):
+            self.owner_left = True
         outputs = self.core.handle(stimulus, self.now_s)
+        for action in outputs.actions:
+            if isinstance(action, StartWorkers):
+                assert self.owner_left or "s1" not in action.placement
         for ack in outputs.acks:
             final = (ack.data.outcome, ack.data.reason)
             assert self.outcomes.setdefault(ack.data.command, final) == final
@@ -259,18 +266,21 @@ class AgentMachine(RuleBasedStateMachine):
         if phase == ("draining" if drained else "returning"):
             assert [ack.data.command for ack in outputs.acks] == waiting
         else:
-            # One that waits for its owner to leave again may begin.
+            # One that waits for its owner to leave again may begin, new or resumed.
             assert not outputs.acks
             assert not outputs.events
             lease_s = self.core.lease_until_s
             begun = phase == "lent" and (lease_s is None or self.now_s < lease_s)
-            resumes = self.limits.after_reboot == "resume"
-            assert not outputs.actions or (drained and begun and resumes)
+            assert not outputs.actions or (drained and begun)
+            for action in outputs.actions:
+                assert isinstance(action, StartWorkers)
+                assert not action.resumed or self.limits.after_reboot == "resume"
 
     @rule(survive=st.booleans())
     def restart(self, survive: bool) -> None:
         stored = json.loads(json.dumps(self.rows))
         self.core = AgentCore.from_dict("a", SPECS, stored, self.limits)
+        self.owner_left = False
         held = tuple(self.core.gangs)
         self.hear(Birth(running=held if survive else ()))
         if survive:

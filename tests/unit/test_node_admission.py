@@ -11,8 +11,8 @@ from bus.contract import BusError, Message
 from scheduler.core.facts import RequestRefused
 from scheduler.node_admission import PoolRule
 from schemas.codec import encode, request
-from schemas.commands import Rebirth, StartGang
-from schemas.events import NodeBorn
+from schemas.commands import Rebirth, StartGang, StopGang
+from schemas.events import CommandAcknowledged, GangHeld, NodeBorn, WorkerStarted
 from schemas.requests import AcceptNode, RefuseNode, Request, VerbData
 from schemas.topics import EVENTS, REQUESTS
 from services.config import Config
@@ -177,6 +177,40 @@ async def test_what_cannot_be_accepted_is_refused(desk: Desk, args: VerbData, fi
     facts = [fact for _, decision in desk.seen for fact in decision.facts]
     assert [fact.field for fact in facts if isinstance(fact, RequestRefused)] == [field]
     assert service.engine.state.standing.accepted == {}
+
+
+async def test_a_node_that_joined_before_the_list_was_changed_stays_with_what_runs_there(
+    desk: Desk,
+) -> None:
+    fast = PoolRule("fast", "training", 8, agents=("agent-train",))
+    service = desk.start(pools=(*RULES, fast))
+    gpus = [0, 1, 2, 3]
+    born = node_born("n1", agent="agent-train", pool="fast")
+    await desk.hears(desk.say(born), desk.say(submitted(gpus_min=4, gpus_max=4)), wait_s=30.0)
+    order, *_ = await desk.commands(StartGang)
+    epoch = order.data.epoch
+    begun = WorkerStarted(job="j0", epoch=epoch, node="n1", gpus=gpus, step=0)
+    taken = CommandAcknowledged(command=order.id, outcome="done")
+    await desk.hears(desk.say(taken), desk.say(begun), desk.say(node_born("n0")))
+    await desk.crash()
+    service = desk.start(pools=RULES)
+    desk.sequence.clear()
+    # Its machine has more and faster GPUs now.
+    held = [GangHeld(job="j0", epoch=epoch, gpus=gpus, step=5)]
+    anew = {"gpu_count": 8, "speed_factor": 2.0, "held": held}
+    births = [node_born("n0"), born.model_copy(update=anew)]
+    await desk.hears(*(desk.say(one, bootid=1) for one in births))
+    accept = AcceptNode(agent="agent-train", node="n1", pool="x", pool_kind="training", gpu_count=8)
+    await desk.hears(ask(desk, "r1", accept))
+    (asked,) = await desk.commands(Rebirth)
+    answered = CommandAcknowledged(command=asked.id, outcome="done")
+    await desk.hears(desk.say(answered, bootid=1), *(desk.say(one, bootid=1) for one in births))
+    node = service.engine.state.nodes["n1"]
+    assert (node.state, node.pool, node.gpu_count, node.speed_factor) == ("alive", "fast", 4, 1.0)
+    assert service.engine.state.jobs["j0"].state == "running"
+    assert await desk.commands(StopGang) == []
+    assert {letter["dlq_field"] for letter in await letters(desk)} == {"data.pool"}
+    await desk.replayed(service)
 
 
 async def test_a_pool_keeps_its_kind_where_nothing_is_listed(desk: Desk) -> None:
