@@ -51,7 +51,9 @@ def test_the_late_reclaim_is_found_and_prevented(window: Window) -> None:
     outcome = window.table("Outcomes")
     outcome.wait_for(timeout=WAIT_MS)
     rows = {row[0]: row[1:] for row in window.rows("Outcomes")}
-    assert rows["nodes given back late"][:3] == ["3", "2", "0"]
+    recorded, control, branch = rows["nodes given back late"][:3]
+    assert (recorded, branch) == ("3", "0")
+    assert control in ("2", "3")
     assert "better" in rows["nodes given back late"][3]
     assert rows["jobs done"][1] == rows["jobs done"][2]
     assert rows["GPU hours on loan"][3].startswith("−")
