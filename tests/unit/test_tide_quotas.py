@@ -135,6 +135,17 @@ def test_what_one_job_cannot_have_another_of_its_tenant_may() -> None:
     assert after(seen, a="..8") == {"b_x": 8, "a_other": 8}
 
 
+def test_who_runs_goes_on_where_nobody_has_what_its_limit_would_take_from_it() -> None:
+    """The limit saves half of it for another of its tenant, for whom others pay too much."""
+    pools = [TRAIN, Pool("edge", Kind.EDGE, gpus=4, speed=0.5, loan=LoanPhase.LENT)]
+    runs = Job("", 36_000.0, (2, 4), held={"edge-000": 4}, edge_allowed=True)
+    others = {f"b_{at}": Job("", 600.0 + at, (1,), held={"train-000": 1}) for at in range(8)}
+    seen = see(pools, a_runs=runs, a_waits=Job("", 9_000.0, (2,)), **others)
+    found = plan(seen, Tide(quotas={"a": "..4"}))
+    assert sizes(found) == {}
+    assert reason(found, "a_waits").verb == "waits"
+
+
 def test_no_promise_is_given_beyond_a_limit() -> None:
     due = {"deadline_s": NOW_S + 1000.0, "rates": (1.0, 2.0, 4.0, 8.0)}
     jobs = {name: Job("", 3000.0, **due) for name in ("a_x", "a_y")}  # type: ignore[arg-type]

@@ -83,13 +83,14 @@ def clear_within(
     short[rows] = refused
     short &= found.level == cap
     now = np.maximum(quotas.held[rows], market.sizes[floor])
-    free = quotas.most - quotas.leaving
+    free, comes = quotas.most - quotas.leaving, np.zeros(len(rows), dtype=np.bool_)
     for turn in range(TURNS):
         kept, late = _in_turn(
             market.sizes, found.level[rows], cap[rows], now, first, quotas.of[rows], free
         )
         if not late.any():
             break
+        comes |= late
         short[rows] |= late
         # Who has to wait leaves room for jobs of other tenants, until nobody has to.
         theirs = np.isin(quotas.of[rows], quotas.of[rows][late]) | (turn == TURNS - 1)
@@ -97,7 +98,9 @@ def clear_within(
         found = clear(
             market, np.where(levels <= cap[:, None], value, -np.inf), promises, rank, within
         )
-    found = _fill(market, value, promises, quotas, found)
+    # What a job has may go on, unless another one of its tenant waits until it has left.
+    keeps = np.where(np.isin(quotas.of, quotas.of[rows][comes]), 0, quotas.held)
+    found = _fill(market, value, promises, quotas, found, keeps)
     waits = _waits(market.sizes[found.level], promises, quotas)
     bids = replace(
         bid(market, value, promises),
@@ -218,9 +221,23 @@ def _waits(gpus: Ints, promises: Promises, quotas: Quotas) -> Bools:
 
 
 def _fill(
-    market: Market, value: Floats, promises: Promises, quotas: Quotas, found: Cleared
+    market: Market,
+    value: Floats,
+    promises: Promises,
+    quotas: Quotas,
+    found: Cleared,
+    keeps: Ints,
 ) -> Cleared:
-    """Give what is left of sites to who gains most by it, within limits."""
+    """Give what is left of sites to who gains most by it, within limits.
+
+    Args:
+        market: Who competes.
+        value: (S, r, k) of `worth`.
+        promises: Who has what in any case.
+        quotas: What tenants may have.
+        found: Who got what.
+        keeps: (r,) GPUs that count for the limit of its tenant if each job has them again or not.
+    """
     level, site, sizes = found.level.copy(), found.site.copy(), market.sizes
     each = np.arange(len(level))
     used = np.bincount(site, sizes[level], len(market.gpus)).astype(np.int64)
@@ -230,17 +247,19 @@ def _fill(
     for one, idle in enumerate((market.gpus - used).tolist()):
         while idle > 0 and one not in lent:
             may = np.where(promises.bound < 0, (level == 0) | (site == one), promises.bound == one)
-            room = np.where(may, np.minimum(spare[quotas.of], idle), 0)
             extra = sizes - sizes[level][:, None]
+            more = np.maximum(sizes, keeps[:, None])
+            more -= np.maximum(sizes[level], keeps)[:, None]
             now = np.where(level > 0, value[one, each, level], 0.0)[:, None]
-            fits = (extra > 0) & (extra <= room[:, None]) & (now > -np.inf)
+            fits = may[:, None] & (extra > 0) & (extra <= idle) & (now > -np.inf)
+            fits &= more <= spare[quotas.of][:, None]
             slope = np.where(fits, value[one] - np.where(fits, now, 0.0), -np.inf)
             slope /= np.maximum(extra, 1)
             job, to = divmod(int(slope.argmax()), len(sizes))
             if slope[job, to] <= LEAST_SLOPE:
                 break
             idle -= int(extra[job, to])
-            spare[quotas.of[job]] -= extra[job, to]
+            spare[quotas.of[job]] -= more[job, to]
             level[job], site[job] = to, one
     return replace(found, site=site, level=level)
 
