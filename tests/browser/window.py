@@ -20,6 +20,8 @@ document.addEventListener("securitypolicyviolation", (event) =>
 #: Tests read and reload faster than people: a page that is told to wait does, and shows nothing.
 _WAITS = "429 (Too Many Requests)"
 SIZE = {"width": 1280, "height": 800}
+# `set_default_timeout` of a context is not that of `expect`, which gives up after five seconds.
+expect.set_options(timeout=PATIENCE_S * 1000)
 
 
 def _page_or_on(route: Route) -> None:
