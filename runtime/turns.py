@@ -105,10 +105,11 @@ class Turns:
         self._collect(self.core.handle(stimulus, now_s), now_s)
 
     def _collect(self, outputs: Outputs, now_s: float) -> None:
-        for ack in outputs.acks:
-            self._say(ack.data, now_s, ack.causation)
         for said in outputs.events:
             self._say(said.data, now_s, said.causation)
+        # After the births that a scheduler asks for: a node that has none by then is given up.
+        for ack in outputs.acks:
+            self._say(ack.data, now_s, ack.causation)
         self._actions += outputs.actions
 
     def _flush(self, now_s: float) -> None:

@@ -1,9 +1,14 @@
-"""When an agent reports, whatever becomes of its clock."""
+"""When an agent reports, whatever becomes of its clock, and in which order."""
 
+from runtime.core import Command
 from runtime.executor import Machine
 from runtime.simulated import Physics, SimulatedExecutor
 from runtime.simulated_owner import SimulatedMeter
 from runtime.turns import Report, Turns
+from scheduler.core.stimuli import Cause
+from schemas.commands import Rebirth
+from schemas.events import CommandAcknowledged, EventData, NodeBorn
+from tests.builders import Cell, progressed, submitted
 from tests.gangs import NOW_S, SPECS, agent
 
 EVERY_S: dict[Report, float] = {"telemetry": 60.0, "progress": 60.0, "load": 60.0}
@@ -30,3 +35,27 @@ def test_it_is_heard_although_its_clock_is_set_back() -> None:
     assert len(said) == len(SPECS), "once a period, as ever"
     turns.turn(back_s + left_s, ())
     assert len(said) == 2 * len(SPECS)
+
+
+def test_no_node_is_given_up_whose_birth_was_lost_once_its_agent_names_it() -> None:
+    """The answer to who asks comes after the births that it asks for."""
+    cell = Cell().told(*(spec.born("a") for spec in SPECS), submitted(gpus_max=2))
+    first, other = (spec.node for spec in SPECS)
+    cell.run("j0", SPECS[0].pool, **{first: 2})
+    said: list[EventData] = []
+    workers = SimulatedExecutor({}, Physics())
+    machine = Machine(workers, SimulatedMeter(SPECS, workers))
+    turns = Turns(
+        agent(), machine, EVERY_S, lambda data, now_s, causation: said.append(data), lambda: None
+    )
+    turns.begin(NOW_S)
+    cell.reborn(*(born for born in said if isinstance(born, NodeBorn) and born.node == other))
+    said.clear()
+    cell.feed(progressed(5, "j0", cell.job().epoch + 1), Cause("/agents/a", cell.bootid, 1))
+    (asked,) = cell.state.opened("Rebirth", "a")
+    turns.turn(NOW_S, [Command(asked.id, Rebirth(), NOW_S, None)])
+    for data in said:
+        if isinstance(data, NodeBorn | CommandAcknowledged):
+            cell.feed(data)
+            assert cell.state.nodes[first].state == "alive"
+    assert not cell.state.is_open("Rebirth", "a")
