@@ -118,7 +118,8 @@ class Jobs:
     checkpoint_mib: Floats  #: (n,)
     memory_mib: Floats  #: (n,) needed on each GPU.
     edge_allowed: Bools  #: (n,)
-    backoff_until_s: Floats  #: (n,) do not start it before: it failed, or an old order may still be obeyed; -inf: it may.
+    #: (n,) do not start it before: it failed, or an old order may still be obeyed; -inf: neither.
+    backoff_until_s: Floats
     refused: Bools  #: (n,) the engine refused what the last plan that named it wanted for it.
     #: (n, `NOTE`) what this policy wrote on the job with `Plan.notes`; NaN where nothing. What
     #: another policy wrote is not shown; one with other options is the same policy.
