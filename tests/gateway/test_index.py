@@ -182,13 +182,13 @@ async def test_a_mark_that_is_damaged_under_way_is_found_out(
     log: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving(log) as served:
-        before = await served.get("overview", entry=1200)
+        before = await served.get("overview", entry=1000)
         served.gateway.past._kept = KeptStates(2**20)
         served.feed.index._db.execute("UPDATE marks SET state = zeroblob(50)")
-        problem = await served.get("overview", 503, entry=1200)
+        problem = await served.get("overview", 503, entry=1000)
         assert "built again; ask again" in problem["detail"]
         await served.until(served.level)
-        assert await served.get("overview", entry=1200) == before
+        assert await served.get("overview", entry=1000) == before
 
 
 async def test_health_is_told_while_an_index_is_opened(
