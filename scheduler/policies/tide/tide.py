@@ -55,7 +55,8 @@ class Tide:
        needs is kept, whatever it is worth.
     3. All else goes where it is worth most: a job's weight (short ones more, those that waited
        long more, those of higher priority more) times how much faster a GPU makes it, less what a
-       change loses in pauses. Sites of one kind that are about equally fast have one price: what a
+       change loses in pauses. Who has just started is stopped, and who has changed lately moves,
+       only for more, the less the longer ago. Sites of one kind that are about equally fast have one price: what a
        GPU there is worth to the first job that gets none. Each job goes where it gains most at
        those prices (if that is as much at several, to GPUs that nobody takes back), and has the
        size whose last GPU is worth the price. Among sites of one price, a job that comes goes
