@@ -56,10 +56,10 @@ class Tide:
     3. All else goes where it is worth most: a job's weight (short ones more, those that waited
        long more, those of higher priority more) times how much faster a GPU makes it, less what a
        change loses in pauses. Who has just started is stopped, and who has changed lately moves,
-       only for more, the less the longer ago. Sites of one kind that are about equally fast have one price: what a
-       GPU there is worth to the first job that gets none. Each job goes where it gains most at
-       those prices (if that is as much at several, to GPUs that nobody takes back), and has the
-       size whose last GPU is worth the price. Among sites of one price, a job that comes goes
+       only for more, the less the longer ago. Sites of one kind that are about equally fast have
+       one price: what a GPU there is worth to the first job that gets none. Each job goes where it
+       gains most at those prices (if that is as much at several, to GPUs that nobody takes back),
+       and has the size whose last GPU is worth the price. Among sites of one price, a job that comes goes
        where most GPUs are left, and one that runs stays where it is, unless another site has GPUs
        that nobody else wants, and it gains enough there, or makes room for one that waits.
        A large gang that waits beside idle GPUs goes before those of its site, if with these it
