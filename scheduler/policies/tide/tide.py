@@ -53,20 +53,20 @@ class Tide:
        get it back before they need it, or when nobody wants it.
     2. On GPUs that nobody takes back, jobs that can be in time are promised to be; what a promise
        needs is kept, whatever it is worth.
-    3. All else goes where it is worth most: a job's weight (short ones more, those that waited
-       long more, those of higher priority more) times how much faster a GPU makes it, less what a
-       change loses in pauses. Who has just started is stopped, and who has changed lately moves,
-       only for more, the less the longer ago. Sites of one kind that are about equally fast have
-       one price: what a GPU there is worth to the first job that gets none. Each job goes where it
-       gains most at those prices (if that is as much at several, to GPUs that nobody takes back),
-       and has the size whose last GPU is worth the price. Among sites of one price, a job that comes goes
-       where most GPUs are left, and one that runs stays where it is, unless another site has GPUs
-       that nobody else wants, and it gains enough there, or makes room for one that waits.
-       A large gang that waits beside idle GPUs goes before those of its site, if with these it
-       gains more than the few lose that have to go. If all that is worth less than what there is,
-       those who run keep what they have.
-       A gang that comes and would lie on two nodes has one to itself if smaller gangs there, or
-       some of them, lose less by moving to other nodes of the site than it would by lying apart.
+    3. All else goes where it is worth most: a job's weight (short ones more, those that waited long
+       more, those of higher priority more) times how much faster a GPU makes it, less what a change
+       loses in pauses. Who has just started is stopped, and who has changed lately moves, only for
+       more, the less the longer ago. Sites of one kind that are about equally fast have one price:
+       what a GPU there is worth to the first job that gets none. Each job goes where it gains most
+       at those prices (if that is as much at several, to GPUs that nobody takes back), and has the
+       size whose last GPU is worth the price. Among sites of one price, a job that comes goes where
+       most GPUs are left, and one that runs stays where it is, unless another site has GPUs that
+       nobody else wants, and it gains enough there, or makes room for one that waits. A large gang
+       that waits beside idle GPUs goes before those of its site, if with these it gains more than
+       the few lose that have to go. If all that is worth less than what there is, those who run
+       keep what they have. A gang that comes and would lie on two nodes has one to itself if
+       smaller gangs there, or some of them, lose less by moving to other nodes of the site than it
+       would by lying apart.
     4. Who has a higher priority than others has its smallest size before they have anything.
     5. A tenant with a quota, as in `tide:quotas.vision=16..32:quotas.nlp=..8`, is guaranteed the
        first number of GPUs, and holds never more than the second, at all sites together. Jobs
