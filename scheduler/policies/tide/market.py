@@ -18,8 +18,9 @@ SHORTEST_S = 1.0
 STAY = 0.85
 #: To another lot by more, if it changed lately: by so many times the share that such a pause has
 #: of the time since then. Prices swing, and it would go to and fro with them; but nothing keeps it
-#: from faster GPUs for long. Where speeds are 0.5 to 2, 6 saves two restarts in five; 12 no more.
-LATELY = 6.0
+#: from faster GPUs for long. Where speeds are 0.5 to 2 this saves one restart in six; 6 would save
+#: one in five, but where lent GPUs are a third as fast, jobs then stay on them for too long.
+LATELY = 2.0
 #: More jobs than this are long for an axis.
 _MANY = 256
 #: So many numbers are worked on at once; and so few that it takes no time to choose.
