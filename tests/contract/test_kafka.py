@@ -192,7 +192,9 @@ async def test_stuck_consumer_is_made_anew(opened: Opener) -> None:
     consumer = await bus.consumer("g", [EVENTS.name])
     await bus.publish(message("before"))
     assert len(await consumer.poll(timeout_s=PATIENCE_S)) == 1
-    consumer._client._fetcher._fetch_task.cancel()
+    fetcher = consumer._client._fetcher
+    for task in (fetcher._fetch_task, *fetcher._pending_tasks):  # it may have asked already
+        task.cancel()
     await bus.publish(message("after"))
     assert [record.value for record in await consumer.poll(timeout_s=PATIENCE_S)] == [b"after"]
     recreated = bus.recreated
