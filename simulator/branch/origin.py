@@ -167,6 +167,7 @@ def read_origin(
     if start is not None and state.number - 1 == entry:
         origin = _origin_at(state, start.digest, began_s, hours)
         tides = Tides(origin.at_s, origin.until_s)
+        tides.look(state)
     for one, stimulus in stimuli(entries(records, reader, None, None)):
         if not state.number:
             state.cell, began_s = reader.cell or "", one.at_s

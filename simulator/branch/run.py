@@ -149,6 +149,7 @@ def branch(
         state=state,
     )
     seen, tides = _Seen(state, change.policy), Tides(origin.at_s, origin.until_s)
+    tides.look(state)
     driver.watches.append(seen.saw)
     driver.watches.append(lambda _stimulus, _decision: tides.look(state))
     if watch is not None:

@@ -185,6 +185,8 @@ def test_a_log_that_is_read_from_its_middle_gives_the_same_branch(night: Path) -
         assert (later.state, later.digest, later.origin_s) == (of.state, of.digest, of.origin_s)
         assert later.future == of.future
         assert later.record.deeds == of.record.deeds
+        assert later.record.tide == of.record.tide
+        assert later.record.tide[0].at_s == later.at_s
 
 
 def test_deeds_that_differ_are_listed_in_order_beginning_with_the_first(night: Path) -> None:
