@@ -181,7 +181,7 @@ QUOTAS: tuple[dict[str, str], ...] = (
 def test_who_is_given_what_it_needs_has_it(pools: list[Pool], quotas: dict[str, str]) -> None:
     """Who waits starts, who was stopped runs, who shrank keeps its size, who moved its site."""
     policy, tried = Tide(quotas=quotas), Counter[str]()
-    for seed in range(40):
+    for seed in range(60):
         seen = crowd(seed, pools)
         for told in plan(seen, policy).reasons:
             if told.needs:

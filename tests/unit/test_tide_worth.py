@@ -10,10 +10,12 @@ from scheduler.policies.tide.worth import (
     AGE_POWER,
     FAVOUR,
     LENGTH_POWER,
+    MOVE,
     PAUSES,
     RANK_POWER,
     RIPPLE,
     START_MOST,
+    UNDONE,
 )
 from tests.markets import columns, opened
 from tests.snapshots import Job, Pool, snapshot
@@ -122,15 +124,26 @@ def test_a_long_job_may_change_however_long_it_takes_to_start() -> None:
     assert opened(snapshot([TRAIN], [job])).got() == {"a": ("train", 1)}
 
 
-def test_a_move_to_another_site_counts_once() -> None:
+def test_a_move_to_another_site_counts_half() -> None:
     """The GPUs that it leaves are others' gain; who starts, or grows, takes them from others."""
     job = Job("a", work_s=90_000, power=1.0, held={"train-000": 4}, checkpoint_cost_s=0.0)
     seen = snapshot([TRAIN, Pool("other")], [job])
     found = opened(seen, Tide(horizon_s=500.0))
     pause_s = 20.0 + 2.0 * 3
-    for site, counted in (("other", 1.0), ("train", RIPPLE)):
+    for site, counted in (("other", MOVE), ("train", RIPPLE)):
         gained = float(found.value[seen.pools.ids.index(site), 0, 4] / found.weight[0])
         assert gained == pytest.approx(8.0 * (1 - counted * pause_s / 500.0))
+
+
+def test_a_change_of_who_runs_loses_something_though_it_is_free() -> None:
+    """The next change undoes it often; a start takes nothing from a job that runs."""
+    runs = Job("a", power=1.0, held={"train-000": 4}, start_cost_s=0.0, checkpoint_cost_s=0.0)
+    found = opened(snapshot([TRAIN, Pool("other")], [runs]))
+    for site, lost in (("other", MOVE * UNDONE), ("train", RIPPLE * UNDONE)):
+        at = found.seen.pools.ids.index(site)
+        assert found.value[at, 0, 4] / found.weight[0] == pytest.approx(8.0 * (1 - lost))
+    waits = opened(snapshot([TRAIN], [replace(runs, held={})]))
+    assert waits.value[0, 0, 4] / waits.weight[0] == pytest.approx(8.0)
 
 
 def test_nothing_is_worth_nothing_and_what_cannot_be_less() -> None:
