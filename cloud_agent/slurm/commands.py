@@ -36,8 +36,10 @@ _ENDED = frozenset(
 )
 #: States in which no part of a job has begun.
 _WAITING = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"))
+#: The last one is the folder in which the job was begun, its run folder.
+_COLUMNS = "--format=%i|%T|%r|%k|%Z"
 _COMMENT = re.compile(r"tidegate agent=(\S+) job=(\S+) epoch=(\d{1,16})")
-_ROW = re.compile(r"(\d{1,19})(?:\+\d+)?\|([A-Z_]+)\|([^|]*)\|(.*)")
+_ROW = re.compile(r"(\d{1,19})(?:\+\d+)?\|([A-Z_]+)\|([^|]*)\|([^|]*)\|(.*)")
 
 
 class SlurmError(Exception):
@@ -66,10 +68,14 @@ class SlurmJob:
 
 
 class Slurm:
-    """The Slurm cluster, limited to one agent's jobs."""
+    """The Slurm cluster, limited to one agent's jobs: those of its name that run in its folder.
+
+    Another agent may have the same name and user, as one of another cell.
+    """
 
     def __init__(self, options: SlurmOptions) -> None:
         self._agent, self._limit_s = options.agent, options.command_s
+        self._root = options.root
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         passed = (*_PASSED, *options.pass_env)
         self._env = {name: os.environ[name] for name in passed if name in os.environ}
@@ -99,14 +105,14 @@ class Slurm:
         Raises:
             SlurmError: Slurm did not answer; nothing is known.
         """
-        said = self._run(
-            "squeue", "--noheader", "--states=all", f"--user={os.geteuid()}", "--format=%i|%T|%r|%k"
-        )
+        said = self._run("squeue", "--noheader", "--states=all", f"--user={os.geteuid()}", _COLUMNS)
         found: dict[int, SlurmJob] = {}
         for line in said.splitlines():
             row = _ROW.fullmatch(line.strip())
             mark = _COMMENT.fullmatch(row[4].strip()) if row is not None else None
             if row is None or mark is None or mark[1] != self._agent:
+                continue
+            if not Path(row[5]).is_relative_to(self._root):
                 continue
             part = SlurmJob(int(row[1]), mark[2], int(mark[3]), row[2], row[3])
             known = found.get(part.id)

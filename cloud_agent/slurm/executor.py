@@ -6,7 +6,7 @@ GPU indices in a placement are therefore only counts here.
 
 A gang runs once under an epoch, whatever is submitted twice, requeued or answered late: the batch
 script claims the run in its folder first, and the agent makes the same claim before it gives up a
-gang that has not begun (see `scripts`). Jobs of the agent without a gang are cancelled.
+gang that has not begun (see `scripts`). Jobs in the agent's folder without a gang are cancelled.
 
 A change of size is a new Slurm job: the workers save and leave, the next ones go on from there.
 Programs that resize in place are restarted too.
@@ -46,7 +46,7 @@ class _Cluster:
     def keep_lease(self, until_s: float | None, grace_s: float) -> None:
         write_lease(self._options.root, until_s, grace_s)
 
-    def look(self) -> None:
+    def look(self, folder_id: str) -> None:
         self._listing = self._list()
 
     def attempt(self, work: Work) -> Attempt:

@@ -37,7 +37,7 @@ def options(folder: Path, **more: Any) -> SlurmOptions:
 
 
 def handed_in(folder: Path, placement: Placement, program: Program, **more: Any) -> list[str]:
-    work = Work("j", program, StartedRun(3, placement, 0, None), folder / "run")
+    work = Work("j", program, StartedRun(3, placement, 0, None), folder / "run", "f")
     said = sbatch_options(work, Run(folder / "run"), "mark", options(folder, **more))
     return [one for one in said if not one.startswith(("--chdir", "--output", "--open", "--job"))]
 
@@ -82,7 +82,7 @@ def test_scripts_are_shell_whatever_a_program_says(tmp_path: Path) -> None:
     odd = "a 'b' $(c) `d`\n\"e\" \\"
     program = Program(argv=["if", "x=1", odd], env={"ODD": odd}, workdir="/tmp/it's")
     run, started = Run(tmp_path / "a b'c"), StartedRun(1, {"n1": (0,)}, 0, tmp_path / "it's")
-    work = Work("j", program, started, run.folder)
+    work = Work("j", program, started, run.folder, "f")
     for text in (batch_script(run, options(tmp_path)), keeper_script(work, run, options(tmp_path))):
         done = subprocess.run(["bash", "-n"], input=text, text=True, check=False)
         assert done.returncode == 0
@@ -112,7 +112,7 @@ def kept(
     """Begin a worker with its keeper, on a node that reads this lease."""
     said, run = options(folder), Run(folder / "root" / "runs" / "j" / "1")
     program = Program(argv=argv, workdir=workdir)
-    work = Work("j", program, StartedRun(1, {"n1": (0,)}, 0, None), run.folder)
+    work = Work("j", program, StartedRun(1, {"n1": (0,)}, 0, None), run.folder, "f")
     write_scripts(work, run, said)
     if lease is not None:
         (said.root / "lease").write_text(lease)
@@ -159,15 +159,17 @@ def test_what_slurm_begins_after_the_lease_never_runs(tmp_path: Path) -> None:
 
 
 def test_listing_is_read_with_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = tmp_path / "root" / "runs" / "j" / "3"
     rows = [
-        "7|RUNNING|None|tidegate agent=a job=j epoch=3",
-        "8+0|COMPLETED|None|tidegate agent=a job=k epoch=1",
-        "8+1|COMPLETING|None|tidegate agent=a job=k epoch=1",
-        "9+0|COMPLETED|None|tidegate agent=a job=l epoch=1",
-        "9+1|NODE_FAIL|None|tidegate agent=a job=l epoch=1",
-        "10|RUNNING|None|tidegate agent=b job=j epoch=3",
-        "11|RUNNING|a|b|tidegate agent=a job=j epoch=3",
-        "12_[1-4]|PENDING|Priority|(null)",
+        f"7|RUNNING|None|tidegate agent=a job=j epoch=3|{here}",
+        f"8+0|COMPLETED|None|tidegate agent=a job=k epoch=1|{here}",
+        f"8+1|COMPLETING|None|tidegate agent=a job=k epoch=1|{here}",
+        f"9+0|COMPLETED|None|tidegate agent=a job=l epoch=1|{here}",
+        f"9+1|NODE_FAIL|None|tidegate agent=a job=l epoch=1|{here}",
+        f"10|RUNNING|None|tidegate agent=b job=j epoch=3|{here}",
+        f"11|RUNNING|a|b|tidegate agent=a job=j epoch=3|{here}",
+        f"13|RUNNING|None|tidegate agent=a job=j epoch=3|{tmp_path}/other/root/runs/j/3",
+        "12_[1-4]|PENDING|Priority|(null)|/home/me",
         "",
         "garbage",
     ]
@@ -280,7 +282,7 @@ def test_option_out_of_range_is_named(tmp_path: Path, field: str, value: object)
 
 def test_a_job_with_secrets_is_refused_for_good(tmp_path: Path) -> None:
     program = Program(argv=["true"], secrets={"TOKEN": "hub"})
-    work = Work("j", program, StartedRun(1, {"n1": (0,)}, 0, None), tmp_path / "run")
+    work = Work("j", program, StartedRun(1, {"n1": (0,)}, 0, None), tmp_path / "run", "f")
     said = options(tmp_path)
     attempt = Attempt(said, Slurm(said), dict, work)
     attempt.advance(0.0, None)
