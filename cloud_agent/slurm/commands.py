@@ -36,8 +36,9 @@ _ENDED = frozenset(
 )
 #: States in which no part of a job has begun.
 _WAITING = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"))
-#: The last one is the folder in which the job was begun, its run folder.
-_COLUMNS = "--format=%i|%T|%r|%k|%Z"
+_COLUMNS = "--format=%i|%T|%r|%k|%j"
+#: Jobs are named with the id of the shared folder; those of earlier releases were not.
+_FOLDER = re.compile(r"\.([0-9a-f]{16})$")
 _COMMENT = re.compile(r"tidegate agent=(\S+) job=(\S+) epoch=(\d{1,16})")
 _ROW = re.compile(r"(\d{1,19})(?:\+\d+)?\|([A-Z_]+)\|([^|]*)\|([^|]*)\|(.*)")
 
@@ -53,6 +54,8 @@ class SlurmJob:
     id: int
     job: str
     epoch: int
+    #: The id of its shared folder; empty: none is said.
+    folder_id: str
     state: str
     reason: str
 
@@ -68,20 +71,21 @@ class SlurmJob:
 
 
 class Slurm:
-    """The Slurm cluster, limited to one agent's jobs: those of its name that run in its folder.
-
-    Another agent may have the same name and user, as one of another cell.
-    """
+    """The Slurm cluster, limited to the jobs of one agent's name and user."""
 
     def __init__(self, options: SlurmOptions) -> None:
         self._agent, self._limit_s = options.agent, options.command_s
-        self._root = options.root
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         passed = (*_PASSED, *options.pass_env)
         self._env = {name: os.environ[name] for name in passed if name in os.environ}
         self._env.setdefault("PATH", _PATH)
         if options.slurm_conf is not None:
             self._env["SLURM_CONF"] = str(options.slurm_conf)
+
+    @staticmethod
+    def name(job: str, epoch: int, folder_id: str) -> str:
+        """Give the name of the Slurm job of a gang."""
+        return f"tidegate-{job}-{epoch}.{folder_id}"
 
     def comment(self, job: str, epoch: int) -> str:
         """Give the comment that marks a Slurm job as this gang."""
@@ -100,7 +104,7 @@ class Slurm:
         return int(number)
 
     def jobs(self) -> list[SlurmJob]:
-        """List this agent's jobs, also those that ended a moment ago.
+        """List the jobs of agents of this name, also those that ended a moment ago.
 
         Raises:
             SlurmError: Slurm did not answer; nothing is known.
@@ -112,9 +116,15 @@ class Slurm:
             mark = _COMMENT.fullmatch(row[4].strip()) if row is not None else None
             if row is None or mark is None or mark[1] != self._agent:
                 continue
-            if not Path(row[5]).is_relative_to(self._root):
-                continue
-            part = SlurmJob(int(row[1]), mark[2], int(mark[3]), row[2], row[3])
+            folder = _FOLDER.search(row[5])
+            part = SlurmJob(
+                int(row[1]),
+                mark[2],
+                int(mark[3]),
+                "" if folder is None else folder[1],
+                row[2],
+                row[3],
+            )
             known = found.get(part.id)
             if known is None or (known.ended and _rank(part) >= _rank(known)):
                 found[part.id] = part

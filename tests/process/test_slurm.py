@@ -16,6 +16,7 @@ from cloud_agent.clusters.gang_record import forget, load, write
 from cloud_agent.options import SlurmOptions
 from cloud_agent.slurm.attempt import Attempt
 from cloud_agent.slurm.commands import Slurm, SlurmError, by_gang
+from cloud_agent.slurm.executor import _Cluster
 from cloud_agent.slurm.run import Run, write_lease
 from cloud_agent.slurm.scripts import (
     batch_script,
@@ -159,29 +160,61 @@ def test_what_slurm_begins_after_the_lease_never_runs(tmp_path: Path) -> None:
 
 
 def test_listing_is_read_with_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = tmp_path / "root" / "runs" / "j" / "3"
+    mine = "0123456789abcdef"
     rows = [
-        f"7|RUNNING|None|tidegate agent=a job=j epoch=3|{here}",
-        f"8+0|COMPLETED|None|tidegate agent=a job=k epoch=1|{here}",
-        f"8+1|COMPLETING|None|tidegate agent=a job=k epoch=1|{here}",
-        f"9+0|COMPLETED|None|tidegate agent=a job=l epoch=1|{here}",
-        f"9+1|NODE_FAIL|None|tidegate agent=a job=l epoch=1|{here}",
-        f"10|RUNNING|None|tidegate agent=b job=j epoch=3|{here}",
-        f"11|RUNNING|a|b|tidegate agent=a job=j epoch=3|{here}",
-        f"13|RUNNING|None|tidegate agent=a job=j epoch=3|{tmp_path}/other/root/runs/j/3",
+        f"7|RUNNING|None|tidegate agent=a job=j epoch=3|tidegate-j-3.{mine}",
+        f"8+0|COMPLETED|None|tidegate agent=a job=k epoch=1|tidegate-j-3.{mine}",
+        f"8+1|COMPLETING|None|tidegate agent=a job=k epoch=1|tidegate-j-3.{mine}",
+        f"9+0|COMPLETED|None|tidegate agent=a job=l epoch=1|tidegate-j-3.{mine}",
+        f"9+1|NODE_FAIL|None|tidegate agent=a job=l epoch=1|tidegate-j-3.{mine}",
+        f"10|RUNNING|None|tidegate agent=b job=j epoch=3|tidegate-j-3.{mine}",
+        f"11|RUNNING|a|b|tidegate agent=a job=j epoch=3|tidegate-j-3.{mine}",
+        "13|RUNNING|None|tidegate agent=a job=m epoch=3|tidegate-m-3",
         "12_[1-4]|PENDING|Priority|(null)|/home/me",
         "",
         "garbage",
     ]
     listed = "\n".join(rows)
     slurm = answering(tmp_path, monkeypatch, "squeue", f"cat <<'END'\n{listed}\nEND")
-    found = {one.id: (one.job, one.epoch, one.state, one.ended) for one in slurm.jobs()}
+    jobs = slurm.jobs()
+    assert [one.folder_id for one in jobs] == [mine, mine, mine, ""]
+    found = {one.id: (one.job, one.epoch, one.state, one.ended) for one in jobs}
     assert found == {
         7: ("j", 3, "RUNNING", False),
         8: ("k", 1, "COMPLETING", False),
         9: ("l", 1, "NODE_FAIL", True),
+        13: ("m", 3, "RUNNING", False),
     }
-    assert list(by_gang(slurm.jobs())) == [("j", 3), ("k", 1), ("l", 1)]
+    assert list(by_gang(jobs)) == [("j", 3), ("k", 1), ("l", 1), ("m", 3)]
+
+
+def test_an_agent_cancels_nothing_of_another_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one of another cell, which has the same user and a folder of its own."""
+    mine, others = "0123456789abcdef", "fedcba9876543210"
+    rows = [
+        f"{number}|RUNNING|None|tidegate agent=a job={job} epoch=3|tidegate-{job}-3{folder}"
+        for number, job, folder in (
+            (1, "j", f".{mine}"),
+            (2, "k", f".{others}"),
+            (3, "earlier", ""),
+            (4, "claimed", f".{others}"),
+        )
+    ]
+    listed = "\n".join(rows)
+    answering(tmp_path, monkeypatch, "squeue", f"cat <<'END'\n{listed}\nEND")
+    scancel, asked = tmp_path / "bin" / "scancel", tmp_path / "asked"
+    scancel.write_text(f'#!/bin/sh\necho "$1" >> {asked}\n')
+    scancel.chmod(0o755)
+    run = Run(tmp_path / "root" / "runs" / "claimed" / "3")
+    run.folder.mkdir(parents=True)
+    (run.folder / "claim").symlink_to("4")
+    cluster = _Cluster(options(tmp_path, poll_s=PATIENCE_S))
+    cluster.look(mine)
+    cluster.delete_orphans({("claimed", 3)})
+    assert asked.read_text().split() == ["1", "3"]
+    assert list(cluster._listing or {}) == [("j", 3), ("earlier", 3), ("claimed", 3)]
 
 
 @pytest.mark.parametrize(
