@@ -170,7 +170,7 @@ def test_listing_is_read_with_patience(tmp_path: Path, monkeypatch: pytest.Monke
         f"10|RUNNING|None|tidegate agent=b job=j epoch=3|tidegate-j-3.{mine}",
         f"11|RUNNING|a|b|tidegate agent=a job=j epoch=3|tidegate-j-3.{mine}",
         "13|RUNNING|None|tidegate agent=a job=m epoch=3|tidegate-m-3",
-        "12_[1-4]|PENDING|Priority|(null)|/home/me",
+        "12_[1-4]|PENDING|Priority|(null)|my-job",
         "",
         "garbage",
     ]
