@@ -69,7 +69,7 @@ def sources(count: int) -> dict[str, float]:
         for start in range(0, count, 2000):
             intake.read(part[start : start + 2000], state, START_S)
             contact.hear(intake.spoke, START_S)
-            contact.orders(state, intake.spoke, intake.dedupe, START_S, Settings())
+            contact.orders(state, intake.spoke, {}, intake.dedupe, START_S, Settings())
             garbage.look()
         found[f"{name}_us"] = round(1e6 * (time.process_time() - began_s) / count, 1)
     if intake.counts["duplicates"] != count or intake.counts["dead_letters"]:

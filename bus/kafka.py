@@ -14,8 +14,8 @@ the last one. Put more into one rather than more of them.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from typing import Self
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import TopicPartition
@@ -69,6 +69,8 @@ class KafkaBus:
         self._producers: list[KafkaProducer] = []
         self._pending = 0
         self._idle = asyncio.Event()
+        #: Questions to the reader, which would be waited for once it is stopped.
+        self._asking: set[asyncio.Task[dict[TopicPartition, int]]] = set()
         #: Own writes must show in own reads: ends by topic, positions by group and topic.
         self._written: dict[str, int] = {}
         self._positions: dict[str, dict[str, int]] = {}
@@ -283,12 +285,29 @@ class KafkaBus:
         ask = reader.end_offsets if last else reader.beginning_offsets
         try:
             with errors_named(f"ask how much {', '.join(topics)} hold"):
-                found = await ask(list(partitions.values()))
+                found = await self._asked(ask(list(partitions.values())))
         except BusError:
             self._check_not_stopped()
             await self._check_there(reader, partitions.values())
             raise
         return {topic: found[partition] for topic, partition in partitions.items()}
+
+    async def _asked(
+        self, question: Coroutine[Any, Any, dict[TopicPartition, int]]
+    ) -> dict[TopicPartition, int]:
+        """Wait for an answer; once the reader is stopped none comes, as `close` says at once."""
+        asking = asyncio.create_task(question)
+        self._asking.add(asking)
+        try:
+            return await asking
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # who asked was cancelled
+            self._check_not_stopped()
+            raise
+        finally:
+            self._asking.discard(asking)
 
     async def _check_there(
         self, reader: AIOKafkaConsumer, partitions: Iterable[TopicPartition]
@@ -351,6 +370,8 @@ class KafkaBus:
             self._publisher.close(),
         )
         self._stopped = True
+        for asking in self._asking:
+            asking.cancel()
         for client in (self._reader, self._spare):
             if client is not None:
                 await stop(client)

@@ -8,7 +8,7 @@ An edge agent's broker says at once that its link is lost. That only makes it si
 work goes on, and whatever is heard of the agent itself makes it alive again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from scheduler.core.settings import Settings, settings_from
 from scheduler.core.state import ClusterState
@@ -142,11 +142,15 @@ class Contact:
         self,
         state: ClusterState,
         spoke: Iterable[str],
+        successors: Mapping[str, str],
         dedupe: Dedupe,
         now_s: float,
         settings: Settings,
     ) -> list[tuple[str, CommandData]]:
-        """Renew leases of agents that spoke; ask those with gaps to say all again."""
+        """Renew leases of agents that spoke; ask those with gaps to say all again.
+
+        So are those that may have another's node, now that it was given up.
+        """
         given: list[tuple[str, CommandData]] = []
         # Long leases are renewed as often as short ones: whoever falls silent has most of its own.
         every_s = RENEWED * settings.lease_s
@@ -167,6 +171,9 @@ class Contact:
             missing = dedupe.missing(f"/agents/{agent}")
             if missing and _may(self._asked_s, agent, now_s):
                 given.append((agent, Rebirth(reason=f"{missing} messages missing")))
+        for agent, node in successors.items():
+            if _may(self._asked_s, agent, now_s):
+                given.append((agent, Rebirth(reason=f"{node} is free for another agent")))
         return given
 
     def _know(self, state: ClusterState) -> None:

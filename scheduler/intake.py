@@ -99,6 +99,8 @@ class Intake:
         self._newest: dict[str, tuple[int, int]] = {}
         self._again = False  #: What is read next was counted against its sources before.
         self.spoke: list[str] = []  #: Agents heard in the newest batch.
+        #: Agents that measured, in the newest batch, a node which another had when it was given up.
+        self.successors: dict[str, str] = {}
 
     def read(
         self,
@@ -118,6 +120,7 @@ class Intake:
         """
         batch, gaps = Batch(), self.dedupe.gaps
         self._overtaken.clear()
+        self.successors.clear()
         measured: list[tuple[float, NodeMeasured]] = []
         node: Node | None = None
         taken: dict[str, None] = {}
@@ -152,6 +155,8 @@ class Intake:
                 if node is None:
                     self.counts["unknown_nodes"] += 1  # its birth may be behind it
                 elif source != AGENT_PREFIX + node.agent:
+                    if node.state is NodeState.DEAD:
+                        self.successors[source.removeprefix(AGENT_PREFIX)] = node.id
                     why = f"{data.node} is {node.agent}'s"
                     batch.dead += self.bury(record, source, now_s, "data.node", why)
                     continue

@@ -356,7 +356,12 @@ class SchedulerService:
         """Say what contact calls for, and now and then who leads."""
         engine, intake = self.engine, self.intake
         orders = self._contact.orders(
-            engine.state, intake.spoke, intake.dedupe, now_s, engine.settings
+            engine.state,
+            intake.spoke,
+            intake.successors,
+            intake.dedupe,
+            now_s,
+            engine.settings,
         )
         messages = [self._aside(agent, data, now_s) for agent, data in orders]
         if now_s >= self._said_s + self._config.heartbeat_s:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from scheduler.core.state import ClusterState, Job
-from scheduler.core.transitions import HOLDING
+from scheduler.core.transitions import HOLDING, NodeState
 from schemas.codec import EventEnvelope
 from schemas.events import (
     CheckpointCommitted,
@@ -121,7 +121,14 @@ def foreign(state: ClusterState, envelope: EventEnvelope) -> Wrong | None:
     name = getattr(data, "node", None)
     node = state.nodes.get(name) if isinstance(name, str) else None
     if node is not None and source != AGENT_PREFIX + node.agent:
-        return "data.node", f"{name} is {node.agent}'s, but {source} speaks for it"
+        if not isinstance(data, NodeBorn):
+            return "data.node", f"{name} is {node.agent}'s, but {source} speaks for it"
+        # As of an agent with a new name. One that was given up is anybody's who may join.
+        if node.state is not NodeState.DEAD:
+            return "data.node", (
+                f"{name} is {node.agent}'s, but {source} says that it has it: end {node.agent}; "
+                f"{source} is asked again once {name} was silent until its lease ended"
+            )
     if isinstance(data, InferenceLoad):
         return _foreign_load(state, data, source)
     if isinstance(data, CommandAcknowledged):

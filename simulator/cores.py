@@ -172,7 +172,7 @@ class Cores:
         for data in contact.changes(engine.state, now_s, engine.settings.silence_s, now_s):
             self._driver.say(data, "scheduler")
         settings = engine.settings
-        for name, aside in contact.orders(engine.state, spoke, self._dedupe, now_s, settings):
+        for name, aside in contact.orders(engine.state, spoke, {}, self._dedupe, now_s, settings):
             self._asides += 1
             order = Command(f"aside-{self._asides}", name, aside, now_s + settings.lease_s)
             self.obey(order, now_s)

@@ -242,11 +242,10 @@ class KubernetesBench(ClusterBench):
         terms = KubernetesOptions(
             root=root / "shared",
             store=CheckpointStore(f"file://{root}/store"),
-            agent=f"{plane.folder.name}-{root.name}",
             volume={"hostPath": {"path": str(root / "shared")}},
             kubeconfig=plane.kubeconfig,
             service="",
-            **{**_QUICK, **options},
+            **{"agent": f"{plane.folder.name}-{root.name}", **_QUICK, **options},
         )
         super().__init__(plane, root, terms)
 

@@ -141,9 +141,8 @@ class SlurmBench(ClusterBench):
         terms = SlurmOptions(
             root=root / "shared",
             store=CheckpointStore(f"file://{root}/store"),
-            agent=f"agent-{root.name}",
             slurm_conf=cluster.conf,
-            **{**_QUICK, **options},
+            **{"agent": f"agent-{root.name}", **_QUICK, **options},
         )
         super().__init__(cluster, root, terms)
 

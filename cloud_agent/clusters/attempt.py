@@ -22,6 +22,8 @@ class Work:
     started: StartedRun
     #: The run folder, as the agent sees it.
     folder: Path
+    #: The id of the shared folder, by which an agent knows what it runs from others'.
+    folder_id: str
     #: Whose it is; None: nobody says.
     tenant: str | None = None
 
@@ -77,8 +79,8 @@ class Cluster(Protocol):
         """
         ...
 
-    def look(self) -> None:
-        """Fetch the cluster's present state; attempts use it until the next call."""
+    def look(self, folder_id: str) -> None:
+        """Fetch what the cluster runs of this folder; attempts use it until the next call."""
         ...
 
     def attempt(self, work: Work) -> Attempt:
@@ -86,7 +88,7 @@ class Cluster(Protocol):
         ...
 
     def delete_orphans(self, expected: Collection[tuple[str, int]]) -> None:
-        """Delete what runs under the agent's name and is none of these (job, epoch)."""
+        """Delete what the last look showed and is none of these (job, epoch)."""
         ...
 
     def close(self) -> None:

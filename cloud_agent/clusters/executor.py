@@ -160,7 +160,7 @@ class ClusterExecutor:
             gang.repeat()
 
     def _gang_of(self, record: GangRecord) -> ClusterGang:
-        return ClusterGang(self._options, self._cluster, record, self._report)
+        return ClusterGang(self._options, self._cluster, record, self._folder.id, self._report)
 
     def _load_late(self) -> None:
         """Take over the recorded gangs now that the folder is back; the others have failed."""
@@ -191,7 +191,7 @@ class ClusterExecutor:
         # First: an order that the core gave before it heard of the end gives that another epoch.
         self._carry_out_orders()
         self._take_stored()
-        self._cluster.look()
+        self._cluster.look(self._folder.id)
         now_s = self._clock_s()
         for job, gang in sorted(self._gangs.items()):
             try:

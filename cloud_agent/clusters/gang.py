@@ -21,11 +21,12 @@ class ClusterGang(Gang[Attempt]):
         options: ClusterOptions,
         cluster: Cluster,
         record: GangRecord,
+        folder_id: str,
         report: Callable[[Report], None],
     ) -> None:
         """Take over a recorded gang, also from an agent that has ended."""
         super().__init__(options, record, report)
-        self._cluster = cluster
+        self._cluster, self._folder_id = cluster, folder_id
         if record.started is not None and record.final is None:
             self._begin(record.started)
 
@@ -44,7 +45,7 @@ class ClusterGang(Gang[Attempt]):
         program = record.spec.program
         assert program is not None
         folder = job_folder(self._options.root, record.job) / str(started.epoch)
-        work = Work(record.job, program, started, folder, record.spec.tenant)
+        work = Work(record.job, program, started, folder, self._folder_id, record.spec.tenant)
         return self._cluster.attempt(work)
 
     def _advance(self, attempt: Attempt, leave: Leave | None) -> None:

@@ -24,7 +24,7 @@ from cloud_agent.kubernetes.body import (
     selector,
 )
 from cloud_agent.kubernetes.informer import View
-from cloud_agent.kubernetes.objects import End, JobSeen, PodSeen, hindered
+from cloud_agent.kubernetes.objects import End, JobSeen, PodSeen, hindered, pod_seen
 from cloud_agent.kubernetes.record import Record, load
 from cloud_agent.options import KubernetesOptions
 from runtime.durable import write_file
@@ -130,7 +130,7 @@ class Attempt(ClusterAttempt):
     """The run of one epoch on Kubernetes."""
 
     def __init__(self, context: RunContext, work: Work) -> None:
-        self._nodes, self._name = nodes_of(work), job_name(context.options.agent, work)
+        self._nodes, self._name = nodes_of(work), job_name(work)
         super().__init__(work, [progress_name(rank) for rank in range(len(self._nodes))])
         self._context = context
         self._record: Record | None = load(work.folder)
@@ -250,12 +250,14 @@ class Attempt(ClusterAttempt):
 
     def _own(self, pods: Iterable[PodSeen]) -> list[PodSeen]:
         """Pick the Pods of this run; they have no owner if their Job was deleted without them."""
-        return [
-            one
-            for one in pods
-            if one.rank < len(self._nodes)
-            and (one.owner == self.uid or (not one.owner and (one.job, one.epoch) == self.run))
-        ]
+        return [one for one in pods if one.rank < len(self._nodes) and self._has(one)]
+
+    def _has(self, pod: PodSeen) -> bool:
+        """Whether it is of this run, whose Job may have been deleted without it."""
+        if pod.owner:
+            return pod.owner == self.uid
+        is_ours = pod.folder_id in ("", self.work.folder_id)
+        return is_ours and (pod.job, pod.epoch) == self.run
 
     def _find_cause(self, record: Record, job: JobSeen | None, pods: list[PodSeen]) -> bool:
         """Tell whether it failed, or somebody else ended it; record why."""
@@ -367,7 +369,8 @@ class Attempt(ClusterAttempt):
         # By its labels: an earlier release gave its Job another name.
         if any(job["metadata"]["uid"] == record.uid for job in api.jobs(labels)):
             return
-        if api.pods(labels):
+        pods = (pod_seen(said) for said in api.pods(labels))
+        if any(pod is None or self._has(pod) for pod in pods):
             return
         ends = self._history.ends
         all_well = len(ends) == len(self._nodes) and all(end.code == 0 for end in ends.values())

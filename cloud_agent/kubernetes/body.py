@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 
 from cloud_agent.clusters.attempt import Work
 from cloud_agent.kubernetes.api import Json
-from cloud_agent.kubernetes.objects import AGENT, EPOCH, GATE, INDEX, JOB, WORKER
+from cloud_agent.kubernetes.objects import AGENT, EPOCH, FOLDER, GATE, INDEX, JOB, WORKER
 from cloud_agent.options import KubernetesOptions
 from runtime.executors.folder import CHECKPOINTS, WORK
 
@@ -43,15 +43,15 @@ SAID, TOLD = "said", "told"
 SAVE_REQUEST = f"{TOLD}/wish"
 
 
-def job_name(agent: str, work: Work) -> str:
+def job_name(work: Work) -> str:
     """Give the Job's name: the same whenever it is asked for, so that none is created twice.
 
-    Agents of two cells may share a namespace, and their jobs may have one name.
+    Agents may share a namespace, and their jobs may have one name; they share no folder.
     """
     plain = re.sub(r"[^a-z0-9]+", "-", work.job.lower()).strip("-")[:18].rstrip("-")
     # Pods are named after the Job and get a longer name, which has to fit into 63 characters.
     epoch = work.started.epoch
-    return f"tidegate-{plain}-{epoch}-{_hash(f'{agent}/{work.job}/{epoch}')[:6]}"
+    return f"tidegate-{plain}-{epoch}-{_hash(f'{work.folder_id}/{work.job}/{epoch}')[:6]}"
 
 
 def nodes_of(work: Work) -> list[str]:
@@ -92,8 +92,10 @@ def label(value: str) -> str:
 
 
 def selector(agent: str, work: Work | None = None) -> str:
-    """Give the label selector of an agent's objects, or of one run's."""
-    parts = {AGENT: agent} if work is None else _marks(agent, work)
+    """Give the label selector of the objects of an agent's name, or of those of one run."""
+    parts = {AGENT: agent}
+    if work is not None:
+        parts |= {JOB: work.job, EPOCH: str(work.started.epoch)}
     return ",".join(f"{name}={label(value)}" for name, value in parts.items())
 
 
@@ -129,7 +131,7 @@ def job_body(work: Work, options: KubernetesOptions) -> Json:
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": job_name(options.agent, work), **meta},
+        "metadata": {"name": job_name(work), **meta},
         "spec": {
             "suspend": True,
             "completionMode": "Indexed",
@@ -200,7 +202,7 @@ def _environment(work: Work, options: KubernetesOptions, run: Path) -> list[Json
         for k, v in work.program.env.items()
         if not k.startswith("TIDEGATE_") and k != "RANK"  # of two of one name the last counts
     }
-    name = job_name(options.agent, work)
+    name = job_name(work)
     first = f"{name}-0.{options.service}" if options.service else "127.0.0.1"
     said = {
         **{name: _literal(value) for name, value in wanted.items()},
@@ -270,7 +272,8 @@ def _literal(text: str) -> str:
 
 
 def _marks(agent: str, work: Work) -> dict[str, str]:
-    return {AGENT: agent, JOB: work.job, EPOCH: str(work.started.epoch)}
+    marks = {AGENT: agent, JOB: work.job, EPOCH: str(work.started.epoch)}
+    return {**marks, FOLDER: work.folder_id}
 
 
 def _hash(text: str) -> str:

@@ -8,6 +8,8 @@ from cloud_agent.kubernetes.api import Json
 
 #: Names of labels, and of annotations that have values which are not valid as labels.
 AGENT, JOB, EPOCH = "tidegate.io/agent", "tidegate.io/job", "tidegate.io/epoch"
+#: The id of the shared folder that the run is in; agents of earlier releases said none.
+FOLDER = "tidegate.io/folder"
 #: The annotation with the index of a Pod in its Indexed Job.
 INDEX = "batch.kubernetes.io/job-completion-index"
 #: The scheduling gate that holds a Pod back until its node is chosen.
@@ -29,6 +31,8 @@ class JobSeen:
     uid: str
     job: str
     epoch: int
+    #: The id of its shared folder; empty: none is said.
+    folder_id: str
     suspended: bool
     #: Whether it is being deleted; it exists until its Pods are gone.
     leaves: bool
@@ -75,6 +79,7 @@ class PodSeen:
     owner: str
     job: str
     epoch: int
+    folder_id: str
     rank: int
     node: str | None
     phase: str
@@ -142,11 +147,13 @@ def _seconds(moment: str | None) -> float | None:
     return None if moment is None else datetime.fromisoformat(moment).timestamp()
 
 
-def _marks(said: Json) -> tuple[str, int] | None:
+def _marks(said: Json) -> tuple[str, int, str] | None:
     notes = said["metadata"].get("annotations") or {}
     epoch = notes.get(EPOCH, "")
     is_number = epoch.isdecimal() and len(epoch) <= _DIGITS_MAX
-    return (notes[JOB], int(epoch)) if JOB in notes and is_number else None
+    if JOB not in notes or not is_number:
+        return None
+    return notes[JOB], int(epoch), notes.get(FOLDER, "")
 
 
 def _conditions(said: Json) -> list[Json]:

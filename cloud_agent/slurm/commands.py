@@ -36,8 +36,11 @@ _ENDED = frozenset(
 )
 #: States in which no part of a job has begun.
 _WAITING = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"))
+_COLUMNS = "--format=%i|%T|%r|%k|%j"
+#: Jobs are named with the id of the shared folder; those of earlier releases were not.
+_FOLDER = re.compile(r"\.([0-9a-f]{16})$")
 _COMMENT = re.compile(r"tidegate agent=(\S+) job=(\S+) epoch=(\d{1,16})")
-_ROW = re.compile(r"(\d{1,19})(?:\+\d+)?\|([A-Z_]+)\|([^|]*)\|(.*)")
+_ROW = re.compile(r"(\d{1,19})(?:\+\d+)?\|([A-Z_]+)\|([^|]*)\|([^|]*)\|(.*)")
 
 
 class SlurmError(Exception):
@@ -51,6 +54,8 @@ class SlurmJob:
     id: int
     job: str
     epoch: int
+    #: The id of its shared folder; empty: none is said.
+    folder_id: str
     state: str
     reason: str
 
@@ -66,7 +71,7 @@ class SlurmJob:
 
 
 class Slurm:
-    """The Slurm cluster, limited to one agent's jobs."""
+    """The Slurm cluster, limited to the jobs of one agent's name and user."""
 
     def __init__(self, options: SlurmOptions) -> None:
         self._agent, self._limit_s = options.agent, options.command_s
@@ -76,6 +81,11 @@ class Slurm:
         self._env.setdefault("PATH", _PATH)
         if options.slurm_conf is not None:
             self._env["SLURM_CONF"] = str(options.slurm_conf)
+
+    @staticmethod
+    def name(job: str, epoch: int, folder_id: str) -> str:
+        """Give the name of the Slurm job of a gang."""
+        return f"tidegate-{job}-{epoch}.{folder_id}"
 
     def comment(self, job: str, epoch: int) -> str:
         """Give the comment that marks a Slurm job as this gang."""
@@ -94,21 +104,27 @@ class Slurm:
         return int(number)
 
     def jobs(self) -> list[SlurmJob]:
-        """List this agent's jobs, also those that ended a moment ago.
+        """List the jobs of agents of this name, also those that ended a moment ago.
 
         Raises:
             SlurmError: Slurm did not answer; nothing is known.
         """
-        said = self._run(
-            "squeue", "--noheader", "--states=all", f"--user={os.geteuid()}", "--format=%i|%T|%r|%k"
-        )
+        said = self._run("squeue", "--noheader", "--states=all", f"--user={os.geteuid()}", _COLUMNS)
         found: dict[int, SlurmJob] = {}
         for line in said.splitlines():
             row = _ROW.fullmatch(line.strip())
             mark = _COMMENT.fullmatch(row[4].strip()) if row is not None else None
             if row is None or mark is None or mark[1] != self._agent:
                 continue
-            part = SlurmJob(int(row[1]), mark[2], int(mark[3]), row[2], row[3])
+            folder = _FOLDER.search(row[5])
+            part = SlurmJob(
+                int(row[1]),
+                mark[2],
+                int(mark[3]),
+                "" if folder is None else folder[1],
+                row[2],
+                row[3],
+            )
             known = found.get(part.id)
             if known is None or (known.ended and _rank(part) >= _rank(known)):
                 found[part.id] = part

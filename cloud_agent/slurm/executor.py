@@ -6,7 +6,7 @@ GPU indices in a placement are therefore only counts here.
 
 A gang runs once under an epoch, whatever is submitted twice, requeued or answered late: the batch
 script claims the run in its folder first, and the agent makes the same claim before it gives up a
-gang that has not begun (see `scripts`). Jobs of the agent without a gang are cancelled.
+gang that has not begun (see `scripts`). Jobs in the agent's folder without a gang are cancelled.
 
 A change of size is a new Slurm job: the workers save and leave, the next ones go on from there.
 Programs that resize in place are restarted too.
@@ -21,7 +21,8 @@ from cloud_agent.clusters.executor import ClusterExecutor
 from cloud_agent.options import SlurmOptions
 from cloud_agent.slurm.attempt import Attempt, Listing
 from cloud_agent.slurm.commands import Slurm, SlurmError, SlurmJob, by_gang
-from cloud_agent.slurm.run import write_lease
+from cloud_agent.slurm.run import Run, write_lease
+from runtime.executors.fetching import job_folder
 from runtime.threads import in_thread
 
 _log = logging.getLogger(__name__)
@@ -46,8 +47,8 @@ class _Cluster:
     def keep_lease(self, until_s: float | None, grace_s: float) -> None:
         write_lease(self._options.root, until_s, grace_s)
 
-    def look(self) -> None:
-        self._listing = self._list()
+    def look(self, folder_id: str) -> None:
+        self._listing = self._list(folder_id)
 
     def attempt(self, work: Work) -> Attempt:
         return Attempt(self._options, self._slurm, lambda: self._listing, work)
@@ -64,7 +65,16 @@ class _Cluster:
     def close(self) -> None:
         self._slurm.interrupt()
 
-    def _list(self) -> Listing:
+    def _own(self, job: SlurmJob, folder_id: str) -> bool:
+        """Whether it is of this folder: else another agent of this name and user runs it.
+
+        One that says no folder is of an earlier release. One that has claimed a run here is ours
+        whatever it says.
+        """
+        run = Run(job_folder(self._options.root, job.job) / str(job.epoch))
+        return job.folder_id in ("", folder_id) or run.claim() == job.id
+
+    def _list(self, folder_id: str) -> Listing:
         """Give a new listing; None while Slurm has not answered, or if it does not.
 
         A thread asks Slurm, so that the runs' files are read meanwhile. Nothing is submitted
@@ -84,7 +94,7 @@ class _Cluster:
             self._away = str(error)
             return None
         self._away = None
-        return by_gang(jobs)
+        return by_gang([one for one in jobs if self._own(one, folder_id)])
 
 
 class SlurmExecutor(ClusterExecutor):

@@ -13,6 +13,7 @@ from shlex import join, quote
 
 from cloud_agent.clusters.attempt import Work
 from cloud_agent.options import SlurmOptions
+from cloud_agent.slurm.commands import Slurm
 from cloud_agent.slurm.run import LEASE, Run
 from runtime.core import Placement
 from runtime.executors.folder import CHECKPOINTS, LOGS, WORK
@@ -28,7 +29,7 @@ def sbatch_options(work: Work, run: Run, comment: str, options: SlurmOptions) ->
     would turn it away. Tidegate starts it anew, elsewhere, under a new epoch.
     """
     whole = [
-        f"--job-name=tidegate-{work.job}-{work.started.epoch}",
+        f"--job-name={Slurm.name(work.job, work.started.epoch, work.folder_id)}",
         f"--comment={comment}",
         "--no-requeue",
         f"--signal=TERM@{max(1, round(options.grace_s))}",

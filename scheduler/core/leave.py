@@ -1,6 +1,7 @@
 """How gangs leave their GPUs: released, ended, died, or lost with their node."""
 
 from scheduler.core import facts
+from scheduler.core.grace import longest_s
 from scheduler.core.settings import Settings
 from scheduler.core.state import ClusterState, Job, Node, command_order
 from scheduler.core.transitions import HOLDING, JobState, NodeState
@@ -54,7 +55,7 @@ def transfer_s(state: ClusterState, job: Job) -> float:
 
 def gone_by_s(state: ClusterState, settings: Settings, job: Job) -> float:
     """Give when a gang that was told to leave should be gone, its last checkpoint stored."""
-    time_s = settings.grace_s + settings.resend_s
+    time_s = longest_s(settings, job) + settings.resend_s
     if saves(job):
         time_s += transfer_s(state, job)
     return job.stop_since_s + time_s

@@ -273,12 +273,17 @@ def acknowledged(turn: Turn, ack: events.CommandAcknowledged, cause: Cause) -> N
 def _is_left_out(state: ClusterState, node: Node, agent: str, cause: Cause) -> bool:
     """Whether an agent that began anew has named others of its nodes, and not this one.
 
-    Its first words are the births of its nodes. Of one that it left out it says nothing where its
-    state was lost, too, and the node would live as long as the agent is heard.
+    It names all that it has when it is asked, and then, in the same moment, it answers. Of a node
+    that it left out it says nothing where its state was lost, too, and the node would live as long
+    as the agent is heard. Agents of earlier releases answer first, which says nothing: a birth
+    that they said when they began may be lost.
     """
     if node.state is NodeState.DEAD or node.agent != agent or node.bootid >= cause.bootid:
         return False
-    return any(one.agent == agent and one.bootid == cause.bootid for one in state.nodes.values())
+    said = cause.bootid, cause.said_s
+    return any(
+        one.agent == agent and (one.bootid, one.said_s) == said for one in state.nodes.values()
+    )
 
 
 def _end_left_out(turn: Turn, node: Node) -> None:

@@ -30,7 +30,8 @@ class Settings:
     edge_lease_s: float | None = None
     #: A lease ends this much later here: 120 s for the agent to save its gangs, 60 s for clocks.
     lease_margin_s: float = 180.0
-    #: A gang told to leave is given this long to save its work.
+    #: A gang told to leave is given this long to save its work; longer if its saves are known to
+    #: take longer, and no owner waits for its GPUs.
     grace_s: float = 120.0
     #: An unacknowledged command is sent again after this long, doubling.
     resend_s: float = 60.0

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from scheduler.core import facts
 from scheduler.core.changed_claims import ChangedClaims
 from scheduler.core.evolve import apply
+from scheduler.core.grace import grace_s
 from scheduler.core.orders import recorded
 from scheduler.core.settings import Settings
 from scheduler.core.state import ClusterState, Job
@@ -88,6 +89,7 @@ class Turn:
     def stop_gang(self, job: Job, reason: str, *, checkpoint: bool) -> None:
         """Tell every agent that has a part of the gang to leave its GPUs."""
         agents = sorted({self.state.nodes[name].agent for name in (*job.allocation, *job.leaving)})
+        given_s = grace_s(self.state, self.settings, job) if checkpoint else self.settings.grace_s
         wire: WireReason = _WIRE_REASONS.get(reason, "superseded")
         for agent in agents:
             order = StopGang.model_construct(
@@ -95,7 +97,7 @@ class Turn:
                 epoch=job.epoch,
                 reason=wire,
                 checkpoint=checkpoint,
-                grace_s=self.settings.grace_s,
+                grace_s=given_s,
             )
             self.command(agent, order, job.id)
 

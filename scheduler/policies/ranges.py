@@ -6,19 +6,33 @@ the type of an option that is a number is one of these, or `Annotated` with boun
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 #: The largest number; in seconds, some 30 years.
 MOST = 1e9
+#: The smallest beside 0: to divide by less overflows, and 1 to the power of less is 1.
+LEAST = 1e-6
+
+
+def _not_tiny(value: float) -> float:
+    if 0.0 < abs(value) < LEAST:
+        raise PydanticCustomError(
+            "tiny", "input should be 0, or {least} from it at least", {"least": LEAST}
+        )
+    return value
+
+
+_Float = Annotated[float, AfterValidator(_not_tiny)]
 #: Of anything.
-Amount = Annotated[float, Field(ge=0.0, le=MOST)]
+Amount = Annotated[_Float, Field(ge=0.0, le=MOST)]
 #: Above 0: it divides, or 0 would mean never to end.
-Positive = Annotated[float, Field(gt=0.0, le=MOST)]
+Positive = Annotated[float, Field(ge=LEAST, le=MOST)]
 #: How many.
 Count = Annotated[int, Field(ge=0, le=int(MOST))]
 #: Part of a whole.
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Share = Annotated[_Float, Field(ge=0.0, le=1.0)]
 #: Part of a whole, and some of it.
-PositiveShare = Annotated[float, Field(gt=0.0, le=1.0)]
+PositiveShare = Annotated[float, Field(ge=LEAST, le=1.0)]
 #: Of ranks, lengths and speeds: beyond, all but the extremes would be nothing.
-Power = Annotated[float, Field(ge=-8.0, le=8.0)]
+Power = Annotated[_Float, Field(ge=-8.0, le=8.0)]

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.protocol.metadata import MetadataRequest
 
@@ -100,6 +101,32 @@ async def test_who_still_reads_a_closed_bus_connects_no_more(
     await bus.close()
     found = await asyncio.gather(*asking, return_exceptions=True)
     assert [type(one) for one in found] == [Closed] * 3
+    assert not connections.open
+
+
+async def test_who_waits_for_an_answer_hears_at_once_that_the_bus_is_closed(
+    options: KafkaOptions, connections: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that is stopped gives none, and would be waited for as a broker that is away."""
+    bus = KafkaBus.open(options, SystemClock(), "a")
+    await bus.publish(Message(EVENTS.name, "k", b"1"))
+    asked = asyncio.Event()
+
+    async def never(*_: object) -> object:
+        asked.set()
+        return await asyncio.Event().wait()
+
+    monkeypatch.setattr(AIOKafkaConsumer, "end_offsets", never)
+    asking = asyncio.create_task(bus.end(EVENTS.name))
+    cancelled = asyncio.create_task(bus.end(EVENTS.name))
+    await asked.wait()
+    cancelled.cancel()
+    await asyncio.wait([cancelled])
+    assert cancelled.cancelled()
+    await bus.close()
+    done, _ = await asyncio.wait([asking], timeout=PATIENCE_S)
+    assert done, "it waits for the reader, which is stopped"
+    assert isinstance(asking.exception(), Closed)
     assert not connections.open
 
 

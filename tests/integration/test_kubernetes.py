@@ -63,11 +63,13 @@ def test_command_that_does_not_exist_is_not_tried_again(kube: KubernetesBench) -
     kube.fails("No such file", retriable=False)
 
 
+@pytest.mark.parametrize("agents", ["of two names", "of one name"])
 def test_gangs_of_two_agents_may_have_one_name_in_one_namespace(
-    kube: KubernetesBench, tmp_path: Path
+    kube: KubernetesBench, tmp_path: Path, agents: str
 ) -> None:
-    """As jobs of two cells may; neither agent takes the other's gang for its own, or ends it."""
-    other = KubernetesBench(kube.plane, tmp_path / "other")
+    """As in two cells; neither agent takes the other's gang for its own, or ends it."""
+    name = {"agent": kube.options.agent} if agents == "of one name" else {}
+    other = KubernetesBench(kube.plane, tmp_path / "other", **name)
     try:
         kube.start(shell("sleep 3600"), {"n1": (0,)})
         other.start(shell("sleep 3600"), {"n2": (0,)})

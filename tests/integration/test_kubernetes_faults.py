@@ -39,7 +39,8 @@ def created(kube: KubernetesBench, job: str = "j") -> str:
     """Have the Job of epoch 1 created, as by an agent that dies at that moment; give its uid."""
     from cloud_agent.kubernetes.body import job_body
 
-    work = Work(job, python(TRAINER), StartedRun(1, EVEN, 0, None), kube.run(1, job))
+    folder_id = kube.executor._folder.id
+    work = Work(job, python(TRAINER), StartedRun(1, EVEN, 0, None), kube.run(1, job), folder_id)
     return str(kube.plane.create_job(job_body(work, kube.options))["metadata"]["uid"])
 
 

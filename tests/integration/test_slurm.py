@@ -127,3 +127,24 @@ def test_asked_to_leave_by_slurm_it_saves_and_fails_retriably(bench: SlurmBench)
     bench.cluster.ask("scancel", "--signal=TERM", str(job))
     bench.fails("Slurm asked the workers to leave")
     assert bench.hears(CheckpointDone).step >= 5
+
+
+def test_two_agents_of_one_name_leave_each_others_gangs_alone(
+    bench: SlurmBench, tmp_path: Path
+) -> None:
+    """As of two cells, by one user; each has a folder of its own, which may be behind a link."""
+    other_root = tmp_path / "other"
+    (other_root / "elsewhere").mkdir(parents=True)
+    (other_root / "shared").symlink_to(other_root / "elsewhere")
+    other = SlurmBench(bench.cluster, other_root, agent=bench.options.agent)
+    try:
+        bench.start(shell("sleep 3600"), {"n1": (0,)})
+        other.start(shell("sleep 3600"), {"n2": (0,)})
+        bench.hears(GangStarted)
+        other.hears(GangStarted)
+        other.stop(saves=False)
+        other.hears(GangStopped)
+        assert len(bench.cluster.jobs()) == 1
+        assert [type(one) for one in bench.said] == [GangStarted]
+    finally:
+        other.executor.close()

@@ -16,6 +16,7 @@ from cloud_agent.clusters.gang_record import forget, load, write
 from cloud_agent.options import SlurmOptions
 from cloud_agent.slurm.attempt import Attempt
 from cloud_agent.slurm.commands import Slurm, SlurmError, by_gang
+from cloud_agent.slurm.executor import _Cluster
 from cloud_agent.slurm.run import Run, write_lease
 from cloud_agent.slurm.scripts import (
     batch_script,
@@ -37,7 +38,7 @@ def options(folder: Path, **more: Any) -> SlurmOptions:
 
 
 def handed_in(folder: Path, placement: Placement, program: Program, **more: Any) -> list[str]:
-    work = Work("j", program, StartedRun(3, placement, 0, None), folder / "run")
+    work = Work("j", program, StartedRun(3, placement, 0, None), folder / "run", "f")
     said = sbatch_options(work, Run(folder / "run"), "mark", options(folder, **more))
     return [one for one in said if not one.startswith(("--chdir", "--output", "--open", "--job"))]
 
@@ -82,7 +83,7 @@ def test_scripts_are_shell_whatever_a_program_says(tmp_path: Path) -> None:
     odd = "a 'b' $(c) `d`\n\"e\" \\"
     program = Program(argv=["if", "x=1", odd], env={"ODD": odd}, workdir="/tmp/it's")
     run, started = Run(tmp_path / "a b'c"), StartedRun(1, {"n1": (0,)}, 0, tmp_path / "it's")
-    work = Work("j", program, started, run.folder)
+    work = Work("j", program, started, run.folder, "f")
     for text in (batch_script(run, options(tmp_path)), keeper_script(work, run, options(tmp_path))):
         done = subprocess.run(["bash", "-n"], input=text, text=True, check=False)
         assert done.returncode == 0
@@ -112,7 +113,7 @@ def kept(
     """Begin a worker with its keeper, on a node that reads this lease."""
     said, run = options(folder), Run(folder / "root" / "runs" / "j" / "1")
     program = Program(argv=argv, workdir=workdir)
-    work = Work("j", program, StartedRun(1, {"n1": (0,)}, 0, None), run.folder)
+    work = Work("j", program, StartedRun(1, {"n1": (0,)}, 0, None), run.folder, "f")
     write_scripts(work, run, said)
     if lease is not None:
         (said.root / "lease").write_text(lease)
@@ -159,27 +160,61 @@ def test_what_slurm_begins_after_the_lease_never_runs(tmp_path: Path) -> None:
 
 
 def test_listing_is_read_with_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = "0123456789abcdef"
     rows = [
-        "7|RUNNING|None|tidegate agent=a job=j epoch=3",
-        "8+0|COMPLETED|None|tidegate agent=a job=k epoch=1",
-        "8+1|COMPLETING|None|tidegate agent=a job=k epoch=1",
-        "9+0|COMPLETED|None|tidegate agent=a job=l epoch=1",
-        "9+1|NODE_FAIL|None|tidegate agent=a job=l epoch=1",
-        "10|RUNNING|None|tidegate agent=b job=j epoch=3",
-        "11|RUNNING|a|b|tidegate agent=a job=j epoch=3",
-        "12_[1-4]|PENDING|Priority|(null)",
+        f"7|RUNNING|None|tidegate agent=a job=j epoch=3|tidegate-j-3.{mine}",
+        f"8+0|COMPLETED|None|tidegate agent=a job=k epoch=1|tidegate-j-3.{mine}",
+        f"8+1|COMPLETING|None|tidegate agent=a job=k epoch=1|tidegate-j-3.{mine}",
+        f"9+0|COMPLETED|None|tidegate agent=a job=l epoch=1|tidegate-j-3.{mine}",
+        f"9+1|NODE_FAIL|None|tidegate agent=a job=l epoch=1|tidegate-j-3.{mine}",
+        f"10|RUNNING|None|tidegate agent=b job=j epoch=3|tidegate-j-3.{mine}",
+        f"11|RUNNING|a|b|tidegate agent=a job=j epoch=3|tidegate-j-3.{mine}",
+        "13|RUNNING|None|tidegate agent=a job=m epoch=3|tidegate-m-3",
+        "12_[1-4]|PENDING|Priority|(null)|my-job",
         "",
         "garbage",
     ]
     listed = "\n".join(rows)
     slurm = answering(tmp_path, monkeypatch, "squeue", f"cat <<'END'\n{listed}\nEND")
-    found = {one.id: (one.job, one.epoch, one.state, one.ended) for one in slurm.jobs()}
+    jobs = slurm.jobs()
+    assert [one.folder_id for one in jobs] == [mine, mine, mine, ""]
+    found = {one.id: (one.job, one.epoch, one.state, one.ended) for one in jobs}
     assert found == {
         7: ("j", 3, "RUNNING", False),
         8: ("k", 1, "COMPLETING", False),
         9: ("l", 1, "NODE_FAIL", True),
+        13: ("m", 3, "RUNNING", False),
     }
-    assert list(by_gang(slurm.jobs())) == [("j", 3), ("k", 1), ("l", 1)]
+    assert list(by_gang(jobs)) == [("j", 3), ("k", 1), ("l", 1), ("m", 3)]
+
+
+def test_an_agent_cancels_nothing_of_another_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one of another cell, which has the same user and a folder of its own."""
+    mine, others = "0123456789abcdef", "fedcba9876543210"
+    rows = [
+        f"{number}|RUNNING|None|tidegate agent=a job={job} epoch=3|tidegate-{job}-3{folder}"
+        for number, job, folder in (
+            (1, "j", f".{mine}"),
+            (2, "k", f".{others}"),
+            (3, "earlier", ""),
+            (4, "claimed", f".{others}"),
+        )
+    ]
+    listed = "\n".join(rows)
+    answering(tmp_path, monkeypatch, "squeue", f"cat <<'END'\n{listed}\nEND")
+    scancel, asked = tmp_path / "bin" / "scancel", tmp_path / "asked"
+    scancel.write_text(f'#!/bin/sh\necho "$1" >> {asked}\n')
+    scancel.chmod(0o755)
+    run = Run(tmp_path / "root" / "runs" / "claimed" / "3")
+    run.folder.mkdir(parents=True)
+    (run.folder / "claim").symlink_to("4")
+    cluster = _Cluster(options(tmp_path, poll_s=PATIENCE_S))
+    cluster.look(mine)
+    cluster.delete_orphans({("claimed", 3)})
+    assert asked.read_text().split() == ["1", "3"]
+    assert list(cluster._listing or {}) == [("j", 3), ("earlier", 3), ("claimed", 3)]
 
 
 @pytest.mark.parametrize(
@@ -280,7 +315,7 @@ def test_option_out_of_range_is_named(tmp_path: Path, field: str, value: object)
 
 def test_a_job_with_secrets_is_refused_for_good(tmp_path: Path) -> None:
     program = Program(argv=["true"], secrets={"TOKEN": "hub"})
-    work = Work("j", program, StartedRun(1, {"n1": (0,)}, 0, None), tmp_path / "run")
+    work = Work("j", program, StartedRun(1, {"n1": (0,)}, 0, None), tmp_path / "run", "f")
     said = options(tmp_path)
     attempt = Attempt(said, Slurm(said), dict, work)
     attempt.advance(0.0, None)

@@ -8,7 +8,7 @@ import pytest
 
 from cloud_agent.clusters.attempt import Attempt, Work
 from cloud_agent.clusters.executor import ClusterExecutor
-from cloud_agent.clusters.folder import MARK
+from cloud_agent.clusters.folder import MARK, SharedFolder
 from cloud_agent.clusters.gang_record import write
 from cloud_agent.options import ClusterOptions
 from runtime.checkpoints.store import CheckpointStore
@@ -50,7 +50,7 @@ class Looked:
     def keep_lease(self, until_s: float | None, grace_s: float) -> None:
         """Nothing runs here that could end."""
 
-    def look(self) -> None:
+    def look(self, folder_id: str) -> None:
         """Nothing is to be seen."""
 
     def attempt(self, work: Work) -> Attempt:
@@ -195,3 +195,32 @@ def test_what_is_remembered_and_not_in_the_folder_when_it_is_back_has_failed(age
     (failed,) = agent.said
     assert isinstance(failed, GangFailed)
     assert (failed.job, failed.epoch, failed.retriable) == ("j", 3, True)
+
+
+def test_a_folder_keeps_its_id_and_one_of_an_earlier_release_gets_one(agent: Agent) -> None:
+    agent.root.mkdir()
+    (agent.root / MARK).write_text("Tidegate knows by this file that its folder is here.\n")
+    ids = []
+    for _ in range(2):
+        folder = SharedFolder(agent.root, {})
+        assert folder.look()
+        ids.append(folder.id)
+    assert ids[0] == ids[1] != ""
+    other = SharedFolder(agent.root.with_name("other"), {})
+    assert other.look()
+    assert other.id not in ("", ids[0])
+
+
+def test_of_two_agents_in_one_folder_the_one_that_started_last_uses_it(agent: Agent) -> None:
+    """Else each takes what the other runs for its own orphans."""
+    first, at_first = agent.begin()
+    agent.until(first, lambda: at_first.kept)
+    second, cluster = agent.begin()
+    agent.until(second, lambda: cluster.kept)
+    first.start(StartWorkers("j", 1, {"n1": (0,)}, spec(shell("true")), 0, 0.0), time.time())
+    agent.until(first, lambda: first.away)
+    assert "an agent that started after this one uses" in str(first.away)
+    count = len(at_first.kept)
+    looks = iter(range(20))
+    agent.until(first, lambda: next(looks, None) is None)
+    assert (len(at_first.kept), second.away) == (count, None)

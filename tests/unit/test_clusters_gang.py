@@ -74,7 +74,7 @@ class LedCluster:
     def keep_lease(self, until_s: float | None, grace_s: float) -> None:
         """Nothing runs that could end."""
 
-    def look(self) -> None:
+    def look(self, folder_id: str) -> None:
         """Nothing is to be seen."""
 
     def attempt(self, work: Work) -> Attempt:

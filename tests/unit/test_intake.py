@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from bus.contract import Message
+from scheduler.core.transitions import NodeState
 from schemas.commands import Rebirth
 from schemas.events import CommandAcknowledged
 from schemas.topics import EVENTS, TELEMETRY
@@ -145,6 +146,37 @@ async def test_a_foreign_agent_cannot_speak_for_a_node(desk: Desk) -> None:
     assert dead.headers["dlq_field"] == "data.node"
     assert "agent-train" in dead.headers["dlq_error"]
     assert service.intake.counts["dead_letters"] == 1
+
+
+async def test_a_renamed_agent_gets_its_nodes_when_the_former_ones_lease_is_over(
+    desk: Desk,
+) -> None:
+    """Its first word is refused; nobody else would ever ask it again."""
+    service = desk.start()
+    await desk.hears(desk.say(node_born("n0")))
+    renamed = desk.say(node_born("n0", agent="new"), "/agents/new")
+    await desk.hears(renamed, desk.say(measured(), "/agents/new"))
+    (refused,) = await desk.records(f"{EVENTS.name}.dlq")
+    assert refused.headers["dlq_field"] == "data.node"
+    assert refused.headers["dlq_error"].startswith(
+        "n0 is agent-train's, but /agents/new says that it has it: end agent-train; "
+    )
+    assert await desk.commands(Rebirth) == []
+    settings = service.engine.settings
+    await desk.wait(settings.silence_s + settings.lease_s + 60.0)
+    node = service.engine.state.nodes["n0"]
+    assert node.state is NodeState.DEAD
+    await desk.hears(desk.say(measured(), "/agents/new"), desk.say(measured(), "/agents/new"))
+    (asked,) = await desk.commands(Rebirth)
+    assert asked.data.reason == "n0 is free for another agent"
+    await desk.hears(desk.say(node_born("n0", agent="new"), "/agents/new"))
+    assert (node.state, node.agent) == (NodeState.ALIVE, "new")
+    before = len(await desk.records(f"{EVENTS.name}.dlq"))
+    await desk.hears(desk.say(node_born("n0")))
+    assert len(await desk.records(f"{EVENTS.name}.dlq")) == before + 1, "the former one is late"
+    await desk.hears(desk.say(measured(), "/agents/new"))
+    assert (node.agent, service.intake.telemetry.over(["n0"], 0.0) is not None) == ("new", True)
+    await desk.replayed(service)
 
 
 async def test_a_birth_that_others_overtook_is_not_believed(desk: Desk) -> None:

@@ -1,14 +1,19 @@
 """One run on Kubernetes, with an API that notes what it is asked."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from cloud_agent.clusters.attempt import Work
 from cloud_agent.kubernetes.api import Api, Away, Json
 from cloud_agent.kubernetes.attempt import Attempt, RunContext
-from cloud_agent.kubernetes.informer import View
+from cloud_agent.kubernetes.executor import _Kubernetes
+from cloud_agent.kubernetes.informer import Informer, View
 from cloud_agent.kubernetes.objects import End, JobSeen, PodSeen, job_seen
+from cloud_agent.kubernetes.record import Record
 from cloud_agent.options import KubernetesOptions
 from runtime.checkpoints.store import CheckpointStore
 from runtime.core import Placement
@@ -17,7 +22,7 @@ from schemas.programs import Program
 
 NOW_S = 1_700_000_000.0
 PLACES = {"n1": (0,)}
-POD = PodSeen("p", "p", "u", "j", 1, 0, "n1", "Running", False, False, None, None, None)
+POD = PodSeen("p", "p", "u", "j", 1, "f", 0, "n1", "Running", False, False, None, None, None)
 ENDED = replace(POD, phase="Succeeded", end=End(0, "Completed", ""))
 
 
@@ -30,6 +35,7 @@ class Notes:
         self.is_away = False
         #: What the API itself has, as (uid, name).
         self.there: list[tuple[str, str]] = []
+        self.their_pods: list[Json] = []
 
     def create_job(self, body: Json) -> Json:
         return {"metadata": {"uid": "u"}}
@@ -55,7 +61,7 @@ class Notes:
         return [{"metadata": {"uid": uid, "name": name}} for uid, name in self.there]
 
     def pods(self, selector: str) -> list[Json]:
-        return []
+        return self.their_pods
 
 
 class Stand:
@@ -72,14 +78,14 @@ class Stand:
         run = folder / "runs" / "j" / "1"
         started = StartedRun(1, places, 0, None)
         program = Program(argv=["true"], **more)
-        self.attempt = Attempt(context, Work("j", program, started, run, tenant))
+        self.attempt = Attempt(context, Work("j", program, started, run, "f", tenant))
         self.attempt.advance(NOW_S, None)
 
     def shows(
         self, *pods: PodSeen, complete: bool = False, after_s: float = 0.0, **more: Any
     ) -> None:
         """Let the API show the Job so, and take a turn."""
-        seen = JobSeen("n", "u", "j", 1, False, False, complete, False, **more)
+        seen = JobSeen("n", "u", "j", 1, "f", False, False, complete, False, **more)
         self.view = View((seen,), pods)
         self.attempt.advance(NOW_S + after_s, None)
 
@@ -269,3 +275,71 @@ def test_a_job_says_when_it_began_and_how_long_it_may_run() -> None:
     seen = job_seen(said)
     assert seen is not None
     assert (seen.began_s, seen.deadline_s) == (NOW_S, 7)
+
+
+class Shown:
+    """An informer that shows this."""
+
+    away: str | None = None
+
+    def __init__(self, *jobs: JobSeen, pods: tuple[PodSeen, ...] = ()) -> None:
+        self.shown = View(jobs, pods)
+
+    def view(self) -> View:
+        return self.shown
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[_Kubernetes]:
+    """What an agent sees of a cluster."""
+    store = CheckpointStore(f"file://{tmp_path}/store")
+    made = _Kubernetes(KubernetesOptions(root=tmp_path, store=store, agent="a", volume={}))
+    yield made
+    made.close()
+
+
+def test_an_agent_deletes_nothing_of_another_of_its_name(
+    cluster: _Kubernetes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agents of two cells may have one name in one namespace, and a folder each."""
+    notes = Notes()
+    job = JobSeen("mine", "u1", "j", 1, "mine", False, False, False, False)
+    others = replace(job, name="others", uid="u2", folder_id="others")
+    earlier = replace(job, name="earlier", uid="u3", folder_id="")
+    pod = replace(POD, name="pod", owner="", folder_id="mine")
+    their_pod = replace(pod, name="their-pod", folder_id="others")
+    shown = Shown(job, others, earlier, pods=(pod, their_pod))
+    cluster._informer = cast(Informer, shown)
+    cluster.look("mine")
+    with monkeypatch.context() as patched:
+        patched.setattr(cluster, "_api", notes)
+        cluster.delete_orphans(set())
+    assert notes.deleted == ["mine", "earlier", "pod"], "its own, and those of an earlier release"
+    assert "Job others is of another agent of this name" in caplog.text
+
+
+def test_what_an_agent_recorded_is_its_own_whatever_its_folder_is_called_now(
+    cluster: _Kubernetes, tmp_path: Path
+) -> None:
+    """As after its mark was made anew by hand; to take it for gone would start it twice."""
+    run = tmp_path / "runs" / "j" / "1"
+    run.mkdir(parents=True)
+    Record("u", released=True).write(run)
+    program = Program(argv=["true"])
+    cluster.attempt(Work("j", program, StartedRun(1, PLACES, 0, None), run, "new"))
+    job = JobSeen("n", "u", "j", 1, "old", False, False, False, False)
+    pod = replace(POD, folder_id="old")
+    cluster._informer = cast(Informer, Shown(job, pods=(pod,)))
+    cluster.look("new")
+    assert cluster._view == View((job,), (pod,))
+
+
+def test_a_run_is_over_though_a_pod_of_another_agents_run_is_there(tmp_path: Path) -> None:
+    """It has the same name, job and epoch."""
+    stand = Stand(tmp_path)
+    stand.shows()
+    notes = {"tidegate.io/job": "j", "tidegate.io/epoch": "1"}
+    owners = [{"controller": True, "uid": "another"}]
+    meta = {"name": "p", "uid": "p", "annotations": notes, "ownerReferences": owners}
+    stand.notes.their_pods = [{"metadata": meta, "spec": {}}]
+    assert stand.is_gone() == (False, "somebody other than the agent deleted its Job")

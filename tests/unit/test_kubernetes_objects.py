@@ -18,7 +18,12 @@ from schemas.programs import Program
 
 ROOT = Path("/srv/tidegate")
 EVEN = {"n1": (0, 1), "n2": (4, 5)}
-MARKS = {"tidegate.io/agent": "a", "tidegate.io/job": "j", "tidegate.io/epoch": "3"}
+MARKS = {
+    "tidegate.io/agent": "a",
+    "tidegate.io/job": "j",
+    "tidegate.io/epoch": "3",
+    "tidegate.io/folder": "f",
+}
 
 
 def options(tmp_path: Path, root: Path = ROOT, **more: Any) -> KubernetesOptions:
@@ -29,9 +34,10 @@ def options(tmp_path: Path, root: Path = ROOT, **more: Any) -> KubernetesOptions
 
 def work(placement: Placement, **more: Any) -> Work:
     job, resume, root = more.pop("job", "j"), more.pop("resume", None), more.pop("root", ROOT)
+    folder_id = more.pop("folder_id", "f")
     program = Program(argv=["run", "$HOME", "$$", "$(RANK)"], **more)
     started = StartedRun(3, placement, 0, resume)
-    return Work(job, program, started, root / "runs" / "j" / "3")
+    return Work(job, program, started, root / "runs" / "j" / "3", folder_id)
 
 
 def test_gangs_of_one_name_of_two_agents_meet_at_two_ports() -> None:
@@ -43,9 +49,9 @@ def test_gangs_of_one_name_of_two_agents_meet_at_two_ports() -> None:
 
 
 def test_two_agents_name_their_jobs_apart(tmp_path: Path) -> None:
-    """Agents of two cells may share a namespace, and their jobs may have one name and epoch."""
-    mine, others = (options(tmp_path, service="s"), options(tmp_path, service="s", agent="b"))
-    bodies = [job_body(work(EVEN), one) for one in (mine, others, mine)]
+    """Agents of two cells may share a namespace and a name, and their jobs a name and an epoch."""
+    chosen = options(tmp_path, service="s")
+    bodies = [job_body(work(EVEN, folder_id=one), chosen) for one in ("mine", "others", "mine")]
     names = [body["metadata"]["name"] for body in bodies]
     assert names[0] == names[2] != names[1]
     for name, body in zip(names, bodies, strict=True):
@@ -172,7 +178,7 @@ def test_an_amount_of_many_digits_is_asked_for_to_the_last(
 
 def test_names_fit_whatever_the_job_is_called(tmp_path: Path) -> None:
     jobs = ["j", "J", "a:b", "a.b", "x" * 128, "x" * 127, "a--", "-"]
-    names = {job_name("a", work(EVEN, job=job)) for job in jobs}
+    names = {job_name(work(EVEN, job=job)) for job in jobs}
     assert len(names) == len(jobs)
     for name in names:
         assert len(name) <= 52

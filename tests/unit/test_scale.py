@@ -113,7 +113,7 @@ def test_strangers_make_nobody_look_through_the_fleet_for_each(
     contact, looks = Contact(), list[ClusterState]()
     monkeypatch.setattr(contact, "_know", looks.append)
     strangers = [f"e{number}" for number in range(50)]
-    assert contact.orders(ClusterState(), strangers, Dedupe(), 1.0, Settings()) == []
+    assert contact.orders(ClusterState(), strangers, {}, Dedupe(), 1.0, Settings()) == []
     assert len(looks) == 1
 
 

@@ -9,7 +9,7 @@ from scheduler.policies.parts.allot import Because
 from scheduler.policies.parts.knapsack import exact
 from scheduler.policies.parts.portable import log, power
 from scheduler.policies.parts.problem import Problem, problems, write
-from scheduler.policies.ranges import Amount, Positive, Power
+from scheduler.policies.ranges import LEAST, Amount, Positive, Power
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,8 @@ class Pollux:
     max(T - r d, 0) / (T + d), with T the age, r the restarts and d the pause of a restart: the
     speed it would have had, had it always been restarted as often as until now. The power mean is
     a sum of independent terms but for an increasing function, so the best sizes are a knapsack;
-    a job without GPUs counts as `nothing`.
+    a job without GPUs counts as `nothing`, or as half as fast as at its slowest if that is less: in
+    a large pool, one GPU may be less than a hundredth of a fair share.
 
     Differences from the paper: an exact program in place of the genetic algorithm; sizes first,
     then nodes, with the curve taken at the fewest nodes, so interference between jobs on several
@@ -61,10 +62,17 @@ class Pollux:
 
     def _choose(self, seen: Snapshot, problem: Problem, most: Ints) -> Ints:
         speedup = speedups(seen, problem, self.restart_s)
-        worth = self._transform(np.maximum(speedup, self.nothing))
+        worth = self._transform(np.maximum(speedup, self._without(problem)[:, None]))
         allowed = twice(problem, most) if self.doubling else problem.allowed
         none = np.zeros(len(problem.rows), dtype=np.int64)
         return exact(problem.sizes, np.where(allowed, worth, -np.inf), none, problem.gpus).level
+
+    def _without(self, problem: Problem) -> Floats:
+        """(r,) the speed-up that a job without GPUs counts as: less than with any."""
+        rate = np.where(problem.allowed & (problem.rate > 0.0), problem.rate, np.inf)
+        slowest = rate.min(axis=1, initial=np.inf) / _fair(problem)
+        found: Floats = np.where(slowest > self.nothing, self.nothing, slowest / 2.0)
+        return found
 
     def _transform(self, speedup: Floats) -> Floats:
         """Map speed-ups to terms whose sum grows with the power mean."""
@@ -77,16 +85,20 @@ class Pollux:
 def speedups(seen: Snapshot, problem: Problem, restart_s: float) -> Floats:
     """(r, k) speed over that at a fair share, less what a change would cost."""
     jobs, rows = seen.jobs, problem.rows
-    share = problem.gpus / max(len(rows), 1)
-    speedup = problem.rate / rate_at(problem, share)[:, None]
+    speedup = problem.rate / _fair(problem)[:, None]
     age = np.maximum(seen.now_s - jobs.submit_s[rows], 0.0)
     spent = age - jobs.restarts[rows] * restart_s
-    factor = np.maximum(spent, 0.0) / (age + restart_s)
+    factor = np.maximum(spent, 0.0) / np.maximum(age + restart_s, LEAST)
     changes = np.arange(len(problem.sizes))[None, :] != problem.present[:, None]
     found: Floats = np.where(
         changes & (problem.present > 0)[:, None], speedup * factor[:, None], speedup
     )
     return found
+
+
+def _fair(problem: Problem) -> Floats:
+    """(r,) speed at a fair share of the pool."""
+    return rate_at(problem, problem.gpus / max(len(problem.rows), 1))
 
 
 def largest_yet(seen: Snapshot, problem: Problem) -> Ints:

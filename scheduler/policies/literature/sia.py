@@ -11,7 +11,7 @@ from scheduler.policies.interface import Bools, Floats, Ints, Plan, Snapshot
 from scheduler.policies.parts.fixed import Gangs, Verdict, gangs, write
 from scheduler.policies.parts.knapsack import exact
 from scheduler.policies.parts.portable import power
-from scheduler.policies.ranges import Amount, Power, Share
+from scheduler.policies.ranges import LEAST, Amount, Power, Share
 
 
 def best_configs(value: Floats, sizes: Ints, capacity: Ints, gap: float = 0.0) -> Ints:
@@ -96,11 +96,18 @@ class Sia:
 
     name: str = "sia"
     power: Power = -0.5  #: p.
-    idle: Amount = 2.0  #: lambda; 1.1 in the artifact.
+    idle: Amount = 2.0  #: lambda; 1.1 in the artifact. Above 1 + `change`.
     change: Amount = 0.01  #: lambda_a.
     restart_s: Amount = 30.0  #: S.
     growth: Amount = 2.0
     gap: Share = 1e-4  #: relative, of the integer program; the knapsack is exact.
+
+    def __post_init__(self) -> None:
+        if self.idle <= 1.0 + self.change:  # what a job with one configuration costs that takes it
+            raise ValueError(
+                f"idle: is {self.idle:g}, and no job would start; say more than 1 + change, "
+                f"which is {1.0 + self.change:g}"
+            )
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Choose a configuration for every job."""
@@ -111,7 +118,8 @@ class Sia:
         least = goodput.min(axis=(1, 2), initial=np.inf)
         goodput = np.where(able, goodput, 0.0) / least[:, None, None]
         age_s = np.maximum(snapshot.now_s - jobs.submit_s, 0.0)
-        ratio = np.maximum(age_s - jobs.restarts * self.restart_s, 0.0) / (age_s + self.restart_s)
+        spent_s = np.maximum(age_s - jobs.restarts * self.restart_s, 0.0)
+        ratio = spent_s / np.maximum(age_s + self.restart_s, LEAST)
         changes = found.runs[:, None, None] & ~current
         goodput = np.where(changes, goodput * ratio[:, None, None], goodput)
         safe = np.where(able & (goodput > 0), goodput, 1.0)
