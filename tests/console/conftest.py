@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from console.main import main
+from tests.console.installing import Site
 from tests.console.stories import Teller, tell
 
 
@@ -81,3 +82,8 @@ def log(_written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 @pytest.fixture
 def tidegate(capsys: pytest.CaptureFixture[str]) -> Run:
     return Run(capsys)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
