@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from console.main import main
+from tests.console.installing import Site
 from tests.console.stories import Teller, tell
+
+TRACE_HEADER = "job_id,submit_time,num_gpus,duration,deadline\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,14 @@ class Run:
         return json.loads(self.does(*arguments, "--json", "-").out)
 
 
+def small(trace: Path, *more: object) -> tuple[object, ...]:
+    """Give the command that simulates a trace, quickly."""
+    return (
+        "simulate", "--workload", trace, "--policy", "fifo", "--nodes", "2", "--processes", "1",
+        *more,
+    )  # fmt: skip
+
+
 @pytest.fixture(scope="session")
 def told() -> Teller:
     return tell()
@@ -81,3 +92,16 @@ def log(_written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 @pytest.fixture
 def tidegate(capsys: pytest.CaptureFixture[str]) -> Run:
     return Run(capsys)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.csv"
+    rows = [f"job{i},{i * 100},{1 + i % 4},{300 + i},{i * 100 + 700}\n" for i in range(12)]
+    path.write_text(TRACE_HEADER + "".join(rows))
+    return path

@@ -7,9 +7,7 @@ import pytest
 
 from services.install import setup, systemd
 from tests.console.conftest import Run
-from tests.console.test_install import Site, mode, site
-
-__all__ = ["site"]  # the fixture
+from tests.console.installing import Site, mode
 
 
 def test_jobs_can_go_through_a_state_that_was_made_for_an_agent_of_another_user(

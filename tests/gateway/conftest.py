@@ -21,6 +21,7 @@ from gateway.app import make_app
 from gateway.branches import Branches
 from gateway.cells import Cells
 from gateway.feed import Feed
+from gateway.identities import Identities
 from gateway.limits import Limits
 from gateway.log import ServedLog
 from gateway.outbox import Outbox
@@ -31,6 +32,7 @@ from gateway.subjects import Authority, LocalToken, Role
 from gateway.verifying import Verifying
 from tests.console.conftest import Run
 from tests.demo_log import _demo, log
+from tests.gateway.issuing import BINDINGS, NOW_S, Issuer, identities
 from tests.patience import PATIENCE_S
 
 __all__ = ["_demo", "log"]
@@ -178,3 +180,20 @@ def serving() -> Serving:
 @pytest.fixture
 def tidegate(capsys: pytest.CaptureFixture[str]) -> Run:
     return Run(capsys)
+
+
+@pytest.fixture
+def clock() -> Frozen:
+    found = Frozen()
+    found.at_s = NOW_S
+    return found
+
+
+@pytest.fixture
+def issuer(clock: Frozen) -> Issuer:
+    return Issuer(clock)
+
+
+@pytest.fixture
+def people(issuer: Issuer) -> Identities:
+    return identities({"bindings": BINDINGS}, issuer)

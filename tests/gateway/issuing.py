@@ -1,20 +1,31 @@
-"""A provider of identities that a test asks without a socket, and who signs what it is told to."""
+"""A provider of identities that a test asks without a socket, and an authority that believes it."""
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
 from bus.clock import Clock, SystemClock
-from gateway.identities import Identities, Rules
+from gateway.identities import Identities, Rules, digest
+from gateway.problems import Problem
 from gateway.provider import Client, Provider
 from gateway.sealing import Seal
+from gateway.subjects import Sight, Subject
 from services.gateway_section import AuthSection
 
 ISSUER = "https://id.example.org"
+BINDINGS = [
+    {"subject": "olga", "role": "operator"},
+    {"group": "acme-team", "role": "tenant", "tenant": "acme"},
+    {"group": "everybody", "role": "viewer"},
+]
+NOW_S = 1_800_000_000.0
 SECRET = b"0123456789abcdef0123456789abcdef"
 Key = RSAKey | ECKey | OctKey | OKPKey
 
@@ -85,3 +96,25 @@ def identities(
                         "https://tidegate.example.org/callback")  # fmt: skip
         provider = Provider(client, clock, issuer.transport)
     return Identities(Rules(section, file, read, clock), provider, Seal(SECRET), clock, True)
+
+
+async def ask(who: Identities, token: str) -> Subject | None:
+    return plainly(await who.subject({"authorization": f"Bearer {token}"}, {}))
+
+
+def plainly(who: Subject | None) -> Subject | None:
+    """Leave out what it sees, which is tested elsewhere."""
+    return who and replace(who, sight=Sight.EVERYTHING, veil=b"")
+
+
+async def told(who: Identities, token: str, status: int = 401) -> str:
+    with pytest.raises(Problem) as found:
+        await ask(who, token)
+    assert found.value.status == status
+    return found.value.detail
+
+
+def robot(token: str, **other: Any) -> dict[str, Any]:
+    ends = datetime.fromtimestamp(NOW_S + 100, UTC).isoformat()
+    return {"name": "ci", "sha256": digest(token), "role": "tenant", "tenant": "acme",
+            "expires": ends} | other  # fmt: skip

@@ -7,8 +7,7 @@ from pydantic import ValidationError
 
 from gateway.guard import LOOPBACK_HOSTS
 from services.gateway_section import GatewaySection
-from tests.gateway.issuing import ISSUER
-from tests.gateway.test_identities import robot
+from tests.gateway.issuing import ISSUER, robot
 
 WHOLE = {"issuer": ISSUER, "client_id": "a", "secret_file": "/a"}
 GLOBAL = {"group": "a", "role": "admin", "tenant": "b"}

@@ -10,9 +10,7 @@ from gateway.subjects import Role
 from tests.gateway.conftest import PORT, TOKEN, Serving
 from tests.gateway.issuing import Issuer, identities
 from tests.gateway.test_access import problem
-from tests.gateway.test_identities import clock, issuer
 
-__all__ = ["clock", "issuer"]
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = b"<!doctype html><title>Tidegate</title><script src=/assets/index-abcd1234.js></script>"
 POLICY = (

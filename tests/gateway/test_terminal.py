@@ -8,11 +8,9 @@ import pytest
 from gateway.problems import Problem
 from services.gateway_section import AuthSection
 from tests.gateway.conftest import Serving
-from tests.gateway.issuing import ISSUER, Issuer, identities
+from tests.gateway.issuing import BINDINGS, ISSUER, Issuer, identities
 from tests.gateway.test_access import problem
-from tests.gateway.test_identities import BINDINGS, clock, issuer
 
-__all__ = ["clock", "issuer"]
 WHERE = "/.well-known/tidegate"
 
 

@@ -7,11 +7,10 @@ import pytest
 
 from gateway.identities import new_token
 from tests.console.conftest import Run
-from tests.demo_log import _demo, log
 from tests.process.gateway_process import Process, gateway
 from tidegate_client import AsyncClient, Client, ContextError, NoGateway, NotFound
 
-__all__ = ["_demo", "gateway", "log"]
+__all__ = ["gateway"]
 
 
 @pytest.fixture(autouse=True)

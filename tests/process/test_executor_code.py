@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import io
 import stat
 import tarfile
 from pathlib import Path
@@ -13,6 +12,7 @@ from runtime.core import GangCompleted, GangFailed, GangStarted
 from runtime.executors.tenants import Tenants
 from runtime.jobcode.fetching import CODE
 from schemas.programs import Program
+from tests.archives import entry, tar
 from tests.process.test_executor_isolation import FIRST, need_root, output, place, start
 from tests.workers import TRAINER, Bench, bench, kill_all
 
@@ -100,28 +100,23 @@ def test_code_that_may_not_be_is_refused_for_good_and_what_is_away_is_not(tmp_pa
         assert not (jig.options.root / "runs" / "jFalse" / CODE / code.sha256).exists()
 
 
-def hostile(folder: Path, *entries: tarfile.TarInfo) -> Program:
+def hostile(folder: Path, made: bytes) -> Program:
     """Put an archive that nobody may have packed where code comes from."""
-    found = io.BytesIO()
-    with tarfile.open(fileobj=found, mode="w:gz") as made:
-        for one in entries:
-            made.addfile(one, io.BytesIO(bytes(one.size)))
     folder.mkdir(exist_ok=True)
-    name = f"{hashlib.sha256(found.getvalue()).hexdigest()}.tar.gz"
-    (folder / name).write_bytes(found.getvalue())
+    name = f"{hashlib.sha256(made).hexdigest()}.tar.gz"
+    (folder / name).write_bytes(made)
     return Program(argv=["true"], code=f"file://{folder}/{name}")
 
 
 def test_hostile_archives_end_the_job_and_touch_nothing(tmp_path: Path) -> None:
-    out, bomb, above = tarfile.TarInfo("out"), tarfile.TarInfo("bomb"), tarfile.TarInfo("../../x")
-    out.type, out.linkname = tarfile.SYMTYPE, "/etc"
-    bomb.size = 3 * 2**20
+    out = tar(entry("out", tarfile.SYMTYPE, "/etc"))
+    bomb, above = tar((entry("bomb"), bytes(3 * 2**20))), tar(entry("../../x"))
     with bench(tmp_path, code=(f"file://{tmp_path}/shared",), code_max_mib=2) as jig:
         before = sorted(path.name for path in jig.options.root.iterdir())
-        for number, (entry, word) in enumerate(
+        for number, (made, word) in enumerate(
             ((out, "leads out of the folder"), (bomb, "more than 2 MiB"), (above, "leads out of"))
         ):
-            said = fails(jig, hostile(tmp_path / "shared", entry), f"j{number}")
+            said = fails(jig, hostile(tmp_path / "shared", made), f"j{number}")
             assert (word in said.error, said.retriable) == (True, False), said
             assert list((jig.options.root / "runs").glob("*/x")) == []
         assert before == sorted(path.name for path in jig.options.root.iterdir())

@@ -14,12 +14,11 @@ import httpx
 import pytest
 
 from console.main import main
-from tests.demo_log import _demo, log
 from tests.patience import PATIENCE_S
 from tests.ports import free_port
 from tests.process.gateway_process import Process, gateway
 
-__all__ = ["_demo", "gateway", "log"]
+__all__ = ["gateway"]
 
 
 def test_its_answers_are_waited_for_as_long_as_anything(gateway: Process) -> None:

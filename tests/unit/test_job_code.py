@@ -1,4 +1,4 @@
-"""The code of jobs: what an archive may hold, where it comes from, how folders are packed."""
+"""The code of jobs: how folders are packed, and what an archive may hold to be unpacked."""
 
 import gzip
 import hashlib
@@ -6,58 +6,18 @@ import io
 import os
 import stat
 import tarfile
-import threading
-import zipfile
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, strategies as st
-from pydantic import ValidationError
 
 from console.packing import packed
-from runtime.checkpoints.errors import CheckpointError
-from runtime.checkpoints.filesystem import Filesystem
-from runtime.executors.sections import MachineOptions
 from runtime.jobcode import unpacking
-from runtime.jobcode.fetching import CODE, CodeRefused, CodeSource, fetch_code, split_address
 from runtime.jobcode.rules import Unfit, check_link, parts_of
-from runtime.threads import in_thread
-from schemas.programs import Program
-from tests.patience import PATIENCE_S, wait_until
+from tests.archives import entry, tar, zipped
 
 MIB = 2**20
-URL = "s3://bucket/code/a.tar.gz"
-
-
-def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", **more: Any) -> tarfile.TarInfo:
-    found = tarfile.TarInfo(name)
-    found.type, found.linkname = kind, link
-    for field, value in more.items():
-        setattr(found, field, value)
-    return found
-
-
-def tar(*entries: tarfile.TarInfo | tuple[tarfile.TarInfo, bytes]) -> bytes:
-    found = io.BytesIO()
-    with tarfile.open(fileobj=found, mode="w:gz") as archive:
-        for one in entries:
-            info, content = one if isinstance(one, tuple) else (one, b"")
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    return found.getvalue()
-
-
-def zipped(*entries: tuple[str, bytes, int]) -> bytes:
-    found = io.BytesIO()
-    with zipfile.ZipFile(found, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content, mode in entries:
-            info = zipfile.ZipInfo(name)
-            info.external_attr, info.compress_type = mode << 16, zipfile.ZIP_DEFLATED
-            archive.writestr(info, content)
-    return found.getvalue()
 
 
 def _by_words(value: object) -> str:
@@ -138,54 +98,46 @@ def test_what_is_no_code_is_not_packed(
     assert not (tmp_path / "store").exists()
 
 
+_TARS = [
+    (tar((entry("/etc/x"), b"x")), "'/etc/x': is an absolute path"),
+    (tar((entry("../outside"), b"x")), "'../outside': leads out of the folder"),
+    (tar((entry("a/../../outside"), b"x")), "leads out of the folder"),
+    (tar(entry("out", tarfile.SYMTYPE, "../outside")), "is a link that leads out"),
+    (tar(entry("out", tarfile.SYMTYPE, "/etc")), "is a link that leads out"),
+    (tar(entry("out", tarfile.SYMTYPE, "a/..")), "goes up in its middle"),
+    (tar(entry("out", tarfile.LNKTYPE, "../outside")), "is a hard link, a device or a pipe"),
+    (tar(entry("null", tarfile.CHRTYPE, devmajor=1, devminor=3)), "a device or a pipe"),
+    (tar(entry("pipe", tarfile.FIFOTYPE)), "is a hard link, a device or a pipe"),
+    (tar((entry("a"), b"x"), (entry("a"), b"y")), "'a': is in it twice"),
+    (tar((entry("a"), b"x"), (entry("a/b"), b"y")), "'a': is a file and a folder in it"),
+    (tar((entry("a"), bytes(9 * MIB))), "it unpacks to more than 8 MiB"),
+    (tar(*(entry("x/" * 60 + str(n)) for n in range(3)), entry("x/" * 70)), "or too deep"),
+    (tar((entry("a\x1b[2J"), b"x")), "characters that nobody can see"),
+    (gzip.compress(b"no tar file at all" * 1000), "is damaged, or no archive of its kind"),
+    (tar((entry("a"), os.urandom(MIB)))[:-500_000], "is damaged, or no archive of its kind"),
+]
+_ZIPS = [
+    (zipped(("../outside", b"x", 0o644)), "leads out of the folder"),
+    (zipped(("/etc/x", b"x", 0o644)), "is an absolute path"),
+    (zipped(("out", b"../outside", stat.S_IFLNK | 0o777)), "is a link that leads out"),
+    (zipped(("null", b"", stat.S_IFCHR | 0o666)), "is a device or a pipe"),
+    (zipped(("bomb", bytes(64 * MIB), 0o644)), "it unpacks to more than 8 MiB"),
+    (b"PK no zip file", "is damaged, or no archive of its kind"),
+]
+
+
 @pytest.mark.parametrize(
-    ("archive", "word"),
-    [
-        (tar((entry("/etc/x"), b"x")), "'/etc/x': is an absolute path"),
-        (tar((entry("../outside"), b"x")), "'../outside': leads out of the folder"),
-        (tar((entry("a/../../outside"), b"x")), "leads out of the folder"),
-        (tar(entry("out", tarfile.SYMTYPE, "../outside")), "is a link that leads out"),
-        (tar(entry("out", tarfile.SYMTYPE, "/etc")), "is a link that leads out"),
-        (tar(entry("out", tarfile.SYMTYPE, "a/..")), "goes up in its middle"),
-        (tar(entry("out", tarfile.LNKTYPE, "../outside")), "is a hard link, a device or a pipe"),
-        (tar(entry("null", tarfile.CHRTYPE, devmajor=1, devminor=3)), "a device or a pipe"),
-        (tar(entry("pipe", tarfile.FIFOTYPE)), "is a hard link, a device or a pipe"),
-        (tar((entry("a"), b"x"), (entry("a"), b"y")), "'a': is in it twice"),
-        (tar((entry("a"), b"x"), (entry("a/b"), b"y")), "'a': is a file and a folder in it"),
-        (tar((entry("a"), bytes(9 * MIB))), "it unpacks to more than 8 MiB"),
-        (tar(*(entry("x/" * 60 + str(n)) for n in range(3)), entry("x/" * 70)), "or too deep"),
-        (tar((entry("a\x1b[2J"), b"x")), "characters that nobody can see"),
-        (gzip.compress(b"no tar file at all" * 1000), "is damaged, or no archive of its kind"),
-        (tar((entry("a"), os.urandom(MIB)))[:-500_000], "is damaged, or no archive of its kind"),
-    ],
+    ("kind", "archive", "word"),
+    [*(("tar", *case) for case in _TARS), *(("zip", *case) for case in _ZIPS)],
     ids=_by_words,
 )
 def test_a_hostile_archive_is_named_and_writes_nothing_elsewhere(
-    archive: bytes, word: str, inside: Path
+    kind: str, archive: bytes, word: str, inside: Path
 ) -> None:
     with pytest.raises(Unfit) as wrong:
-        unpacking.unpack("tar", io.BytesIO(archive), 8 * MIB)
+        unpacking.unpack(kind, io.BytesIO(archive), 8 * MIB)
     assert word in str(wrong.value)
     assert sorted(path.name for path in inside.parent.iterdir()) == ["inside", "outside"]
-    assert (inside.parent / "outside").read_text() == "as it was"
-
-
-@pytest.mark.parametrize(
-    ("archive", "word"),
-    [
-        (zipped(("../outside", b"x", 0o644)), "leads out of the folder"),
-        (zipped(("/etc/x", b"x", 0o644)), "is an absolute path"),
-        (zipped(("out", b"../outside", stat.S_IFLNK | 0o777)), "is a link that leads out"),
-        (zipped(("null", b"", stat.S_IFCHR | 0o666)), "is a device or a pipe"),
-        (zipped(("bomb", bytes(64 * MIB), 0o644)), "it unpacks to more than 8 MiB"),
-        (b"PK no zip file", "is damaged, or no archive of its kind"),
-    ],
-    ids=_by_words,
-)
-def test_a_hostile_zip_file_is_named(archive: bytes, word: str, inside: Path) -> None:
-    with pytest.raises(Unfit) as wrong:
-        unpacking.unpack("zip", io.BytesIO(archive), 8 * MIB)
-    assert word in str(wrong.value)
     assert (inside.parent / "outside").read_text() == "as it was"
 
 
@@ -245,174 +197,3 @@ def test_links_that_are_let_through_never_lead_out_whatever_they_pass(
                 here = (*at, step)
                 left = made[here] + left if here in made else left
                 at = at if here in made else [*at, step]
-
-
-# --- where it comes from ---
-
-
-@pytest.mark.parametrize(
-    ("allowed", "tenant", "rest"),
-    [
-        (("s3://bucket/code",), "red", "a.tar.gz"),
-        (("s3://bucket/code/", "file:///x"), None, "a.tar.gz"),
-        (("s3://bucket",), "red", "code/a.tar.gz"),
-        (("s3://bucket/{tenant}",), "code", "a.tar.gz"),
-    ],
-)
-def test_code_comes_from_an_allowed_place(
-    allowed: tuple[str, ...], tenant: str | None, rest: str
-) -> None:
-    assert split_address(URL, tenant, allowed)[1] == rest
-
-
-@pytest.mark.parametrize(
-    ("allowed", "tenant", "word"),
-    [
-        ((), "red", r'this agent fetches no code, .*agent.workers.code = \["s3://bucket/code"\]'),
-        (("s3://bucket/co",), "red", "is nowhere where this agent fetches from"),
-        (("s3://buck", "file:///x"), "red", "which is s3://buck, file:///x"),
-        (("s3://bucket/{tenant}",), "red", "which is s3://bucket/red; put it there"),
-        (("s3://bucket/{tenant}",), None, "is nowhere where this agent fetches from"),
-    ],
-)
-def test_code_of_anywhere_else_is_refused_with_what_to_do(
-    allowed: tuple[str, ...], tenant: str | None, word: str
-) -> None:
-    with pytest.raises(CodeRefused, match=word):
-        split_address(URL, tenant, allowed)
-
-
-@pytest.mark.parametrize(
-    ("over", "word"),
-    [
-        ({"code": "s3://bucket/a.txt"}, "code: must end in .tar.gz, .tgz, .zip"),
-        ({"code": "s3://bucket/../a.zip"}, "code: must not hold .."),
-        ({"code": "s3://bucket/%2e%2e/a.zip"}, "match pattern"),
-        ({"code": "simplecache::s3://bucket/a.zip"}, "match pattern"),
-        ({"code": "https://host/a?x=.zip"}, "match pattern"),
-        ({"code": "s3://key:secret@bucket/a.zip"}, "code: holds a login"),
-        ({"code": "/etc/passwd.zip"}, "match pattern"),
-        ({"code": URL, "workdir": "/opt"}, "workdir: leave it out"),
-        ({"code_sha256": "0" * 64}, "code_sha256: goes with code"),
-        ({"code": URL, "code_sha256": "A" * 64}, "match pattern"),
-    ],
-)
-def test_a_job_names_code_in_one_way(over: dict[str, str], word: str) -> None:
-    with pytest.raises(ValidationError, match=word):
-        Program.model_validate({"argv": ["a"], **over})
-
-
-@pytest.mark.parametrize("place", ["/shared/code", "s3://k:s@bucket/code", "file:///a/../b"])
-def test_a_place_is_the_begin_of_addresses(place: str) -> None:
-    with pytest.raises(ValidationError, match="is no place to fetch from"):
-        MachineOptions.model_validate({"code": [place]})
-
-
-def wanted(url: str, place: str, digest: str | None = None) -> CodeSource:
-    program = Program(argv=["true"], code=url, code_sha256=digest)
-    return CodeSource(program, "red", (place,), 8, None)
-
-
-def test_a_link_in_an_allowed_folder_leads_no_further(tmp_path: Path) -> None:
-    shared, secret = tmp_path / "shared", tmp_path / "secret.zip"
-    shared.mkdir()
-    secret.write_bytes(zipped(("key", b"x", 0o600)))
-    (shared / "a.zip").symlink_to(secret)
-    os.mkfifo(shared / "pipe.zip")
-    for name, word in (("a.zip", "is a link that leads elsewhere"), ("pipe.zip", "no plain file")):
-        url = f"file://{shared}/{name}"
-        with pytest.raises(CheckpointError, match=word):
-            fetch_code(wanted(url, f"file://{shared}"), tmp_path / "job", threading.Event())
-
-
-class _Sends(BaseHTTPRequestHandler):
-    asked: ClassVar[list[str]] = []
-
-    def do_GET(self) -> None:
-        self.asked.append(self.path)
-        if self.path == "/code/a.zip":
-            self.send_response(302)
-            self.send_header("Location", "/inner/a.zip")
-            self.end_headers()
-            return
-        body = zipped(("key", b"x", 0o600))
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
-
-    do_HEAD = do_GET  # noqa: N815
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def server() -> Iterator[str]:
-    _Sends.asked.clear()
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Sends) as serving:
-        thread = threading.Thread(target=serving.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{serving.server_port}"
-        serving.shutdown()
-        thread.join()
-    assert not [path for path in _Sends.asked if path.startswith("/inner")]
-
-
-class _Held(io.BytesIO):
-    """An archive that its store holds up."""
-
-    def __init__(self, data: bytes) -> None:
-        super().__init__(data)
-        self.asked, self.goes_on = threading.Event(), threading.Event()
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        self.asked.set()
-        assert self.goes_on.wait(PATIENCE_S)
-        return super().read(size)
-
-
-@pytest.mark.process
-def test_a_fetch_that_was_given_up_disturbs_no_later_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The job was sent away while its store was slow, and is back here."""
-    data = zipped(("key", b"x", 0o600))
-    first, second = _Held(data), _Held(data)
-    left = [first, second]
-    monkeypatch.setattr(Filesystem, "reading", lambda _self, _path: left.pop(0))
-    source, stop = wanted(f"file://{tmp_path}/a.zip", f"file://{tmp_path}"), threading.Event()
-    given_up = in_thread(lambda: fetch_code(source, tmp_path / "job", stop))
-    wait_until(first.asked.is_set)
-    stop.set()
-    later = in_thread(lambda: fetch_code(source, tmp_path / "job", threading.Event()))
-    wait_until(second.asked.is_set)
-    first.goes_on.set()
-    assert isinstance(given_up.exception(PATIENCE_S), CheckpointError)
-    second.goes_on.set()
-    assert (later.result(PATIENCE_S) / "key").read_text() == "x"
-
-
-@pytest.mark.process
-def test_what_a_killed_agent_had_fetched_of_code_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "a.zip").write_bytes(zipped(("key", b"x", 0o600)))
-    there = tmp_path / "job" / CODE
-    there.mkdir(parents=True)
-    (there / "draft-0123456789abcdef").write_bytes(b"x" * 1000)
-    (there / "draft").write_bytes(b"of an earlier release")
-    source = wanted(f"file://{tmp_path}/a.zip", f"file://{tmp_path}")
-    unpacked = fetch_code(source, tmp_path / "job", threading.Event())
-    assert {path.name for path in there.iterdir()} == {"archive", unpacked.name}
-
-
-@pytest.mark.process
-def test_a_server_does_not_lead_the_agent_on_to_another_address(
-    server: str, tmp_path: Path
-) -> None:
-    there = fetch_code(
-        wanted(f"{server}/code/b.zip", f"{server}/code"), tmp_path, threading.Event()
-    )
-    assert (there / "key").read_text() == "x"
-    with pytest.raises((CheckpointError, CodeRefused)):
-        fetch_code(wanted(f"{server}/code/a.zip", f"{server}/code"), tmp_path, threading.Event())

@@ -64,7 +64,7 @@ def test_an_error_of_the_harness_is_named_by_its_seed(monkeypatch: pytest.Monkey
     def wrong(*_: object) -> Outcome:
         raise RuntimeError("nothing is right")
 
-    monkeypatch.setattr("tests.whole.world.broken", wrong)
+    monkeypatch.setattr("tests.whole.written.broken", wrong)
     outcome = run(draw(5, 0.2))
     assert outcome.seed == 5
     assert outcome.broken == ["the run ended: RuntimeError: nothing is right"]

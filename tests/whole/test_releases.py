@@ -25,7 +25,7 @@ def test_a_storm_has_two_releases_and_several_policies_side_by_side(monkeypatch:
     monkeypatch.setattr(world._World, "__init__", noted)
     assert world.run(draw(SEED, hours=2.0, sure=KINDS)).broken == []
     (one,) = kept
-    books = one._books()
+    books = one.written.books()
     entries = [orjson.loads(record.value or b"")["data"] for record in books.journal]
     versions = Counter(entry["version"] for entry in entries)
     assert min(versions[ENTRY_VERSION], versions[NEWEST]) > 20

@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -26,18 +26,7 @@ from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.core.transitions import TERMINAL
 from scheduler.core.validate import violations
-from scheduler.replay import verify
 from scheduler.service_config import ServiceConfig
-from schemas.topics import (
-    ALL_TOPICS,
-    COMMANDS,
-    EVENTS,
-    JOURNAL,
-    REQUESTS,
-    SNAPSHOTS,
-    TELEMETRY,
-    dead_letters,
-)
 from tests.whole import coverage
 from tests.whole.agents import Agent, listed, places
 from tests.whole.aims import Aims
@@ -45,19 +34,19 @@ from tests.whole.blows import Blows
 from tests.whole.blows_mqtt import MqttBlows
 from tests.whole.bridges import Bridging, Device
 from tests.whole.broker import Broker
-from tests.whole.laws import SHOWN, Books, broken, facts
-from tests.whole.laws_requests import requests_broken
+from tests.whole.laws import facts
 from tests.whole.loop import Loop, Time, others_run
 from tests.whole.mosquitto import Mosquitto
 from tests.whole.operators import Operators, gateways
-from tests.whole.policies import POLICIES, QUOTAS, RATIONING
+from tests.whole.policies import POLICIES
 from tests.whole.reclaims import Reclaims
-from tests.whole.releases import NEWEST, RELEASE, releases
+from tests.whole.releases import releases
 from tests.whole.schedulers import Group, Member
 from tests.whole.stalls import Stalls
 from tests.whole.storm import Blow, Storm
 from tests.whole.stuck import Stuck, limit
 from tests.whole.tenants import Tenants
+from tests.whole.written import Written
 
 #: When each storm begins: what goes by the time of a takeover needs a date of our days.
 START_S = 1_767_571_200.0  # 2026-01-05
@@ -67,12 +56,9 @@ LOOK_S = 5.0
 CHECK_S = 60.0
 #: After the storm every job ends within so many virtual hours.
 CALM_HOURS = 4.0
-#: And then so long passes, for all that is held to be given back.
-LAST_S = 1800.0
 #: When the storm is over what requests left standing is lifted, and once more: what was asked
 #: before may come late.
 LIFTED_S = 0.0, 300.0
-ASKED_LETTERS = dead_letters(REQUESTS).name
 #: Who is dead starts again after about so long.
 DEAD_S = 60.0
 #: A run that has no end after so many real seconds is stuck; the longer ones get as many more for
@@ -184,6 +170,9 @@ class _World:
             self.operators,
             self._later,
         )
+        self.written = Written(
+            self.broker, self.mosquitto, self.agents, self.tenants, self.operators
+        )
         self.found: list[str] = []
         self.pairs: Counter[str] = Counter()
         self._coming: list[tuple[float, int, Callable[[], Any]]] = []
@@ -228,16 +217,13 @@ class _World:
             await self._until(self.clock.now_s() + 60.0)
         await self._until(self.clock.now_s() + self.storm.rest_s)
         try:
-            books = self._books()
-            self.found += broken(books)
-            self.found += self._requests_broken()
-            self.found += self._replayed(books)
+            self.found += self.written.broken()
         finally:
             await self._end()
 
     def outcome(self, *, stuck: bool) -> Outcome:
         """Give what came of it."""
-        books = self._books()
+        books = self.written.books()
         return Outcome(
             self.storm.seed,
             self.found,
@@ -372,50 +358,3 @@ class _World:
 
     def _now(self) -> str:
         return f"{self.clock.now_s() - START_S:9.1f} s"
-
-    # --- what was written down ---
-
-    def _books(self) -> Books:
-        ever = self.broker.ever
-        letters = [name for name in ALL_TOPICS if name.endswith(".dlq") and name != ASKED_LETTERS]
-        return Books(
-            ever[EVENTS.name],
-            ever[TELEMETRY.name],
-            ever[JOURNAL.name],
-            [*ever[COMMANDS.name], *self.broker.lost[COMMANDS.name]],
-            [record for name in letters for record in ever[name]],
-            [effect for agent in self.agents for effect in agent.effects],
-            {},  # workers outlive their agents
-            self.tenants.accepted,
-            self.tenants.cancelled,
-            self.tenants.hostile,
-            [value for agent in self.agents for value in agent.confirmed],
-            {one.name: self.mosquitto.said[one.name] for one in self.agents if one.over_mqtt},
-            [record for lost in self.broker.lost.values() for record in lost],
-            self.broker.losses,
-            frozenset().union(
-                *(one.supervisors.hopeless for one in self.agents if one.supervisors)
-            ),
-            self.tenants.deadlines,
-            QUOTAS,
-            RATIONING,
-        )
-
-    def _requests_broken(self) -> Iterator[str]:
-        ever, lost = self.broker.ever, [one for all_ in self.broker.lost.values() for one in all_]
-        said, letters = ever[REQUESTS.name], ever[ASKED_LETTERS]
-        found = requests_broken(ever[JOURNAL.name], said, letters, self.operators.confirmed, lost)
-        seen: dict[str, list[str]] = {}
-        for law, what in found:
-            seen.setdefault(law, []).append(what)
-        yield from (f"{law}: {'; '.join(all_[:SHOWN])}" for law, all_ in seen.items())
-
-    def _replayed(self, books: Books) -> list[str]:
-        RELEASE.set(NEWEST)
-        try:
-            result = verify(books.journal, snapshots=self.broker.ever[SNAPSHOTS.name])
-        except Exception as error:  # noqa: BLE001  a law is broken, whatever it is
-            return [f"the journal cannot be replayed: {type(error).__name__}: {error}"]
-        if result.identical:
-            return []
-        return [f"the journal replays otherwise: {result.first_difference}"]
