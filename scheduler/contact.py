@@ -39,6 +39,7 @@ class Contact:
         self._renewed_s: dict[str, float] = {}
         self._renewed_boot: dict[str, int | None] = {}  # the start of the agent whose lease it is
         self._asked_s: dict[str, float] = {}  # to say again what is missing
+        self._unsure: set[str] = set()  # agents to ask once they are heard: see `begin`
         self._greeted_s: dict[str, float] = {}  # since it was given up, to say who it is
         self._looked_s = _NEVER
         self._heard = False
@@ -51,7 +52,8 @@ class Contact:
         """Count silence from now on; what was heard before a restart is not known.
 
         Where nobody led for so long that leases may be over, nodes are silent until they are heard:
-        who has no lease starts no gang.
+        who has no lease starts no gang. Then each agent is asked once what it has: the log may be
+        an old copy, which does not know what it lent since.
         """
         self._know(state)
         alive = [node for node in state.nodes.values() if node.state is NodeState.ALIVE]
@@ -59,6 +61,7 @@ class Contact:
         # Of no agent in contact was it older when the last leader ended.
         lease_age_s = RENEWED * former.lease_s + former.silence_s + LOOK_S
         if now_s - state.now_s >= former.lease_s - lease_age_s:
+            self._unsure = set(self._agents)
             return [NodeSilent(name, now_s) for name in sorted(node.id for node in alive)]
         for node in alive:
             self.heard_s.setdefault(node.agent, now_s)
@@ -169,7 +172,10 @@ class Contact:
                 lease_s = settings.lease_of("edge" if agent in self._edge else "training")
                 given.append((agent, RenewLease(until_s=heard_s + lease_s, boot=boot)))
             missing = dedupe.missing(f"/agents/{agent}")
-            if missing and _may(self._asked_s, agent, now_s):
+            if agent in self._unsure and _may(self._asked_s, agent, now_s):
+                self._unsure.discard(agent)
+                given.append((agent, Rebirth(reason="nobody led for a while")))
+            elif missing and _may(self._asked_s, agent, now_s):
                 given.append((agent, Rebirth(reason=f"{missing} messages missing")))
         for agent, node in successors.items():
             if _may(self._asked_s, agent, now_s):

@@ -10,7 +10,7 @@ from scheduler.relevance import stimulus_of
 from schemas.commands import LendNode, Rebirth, StartGang
 from schemas.events import JobProgressed
 from tests.builders import Cell, node_born, submitted
-from tests.desk import Desk
+from tests.desk import Desk, measured, open_desk
 
 BEGIN_S = 1_767_571_200.0  # 2026-01-05
 
@@ -104,3 +104,19 @@ def test_who_runs_a_gang_of_a_lost_future_is_asked_what_it_holds() -> None:
     assert stimulus_of(cell.state, old, cell.now_s) is None
     cell.feed(old, by)
     assert cell.sent() == []
+
+
+async def test_where_nobody_led_for_a_while_agents_are_asked_once_what_they_have(
+    tmp_path: Path,
+) -> None:
+    """What an old copy lent since nobody knows, and a lent node would never go back."""
+    for away_s, asked in ((60.0, 0), (1800.0, 1)):
+        async with open_desk("memory", tmp_path) as desk:
+            desk.start()
+            await desk.hears(desk.say(node_born("n0")), wait_s=120.0)
+            await desk.crash()
+            await desk.wait(away_s)
+            desk.start()
+            for _ in range(3):
+                await desk.hears(desk.say(measured()), wait_s=400.0)
+            assert len(await desk.commands(Rebirth)) == asked, away_s
