@@ -8,7 +8,7 @@ there too. An agent that remembers gangs and does not find both changes nothing 
 The marker file has a random id, and what is run from the folder is labelled with it. So agents of
 one name that have a folder each, as in two cells, do not take each other's gangs for their orphans,
 and an agent that is installed anew with this folder finds its own. Of two agents that use one
-folder, the one that started last does; the other changes nothing any more.
+folder, the one that began to last does; the other changes nothing any more.
 """
 
 import contextlib
@@ -43,13 +43,15 @@ class SharedFolder:
         self.id = ""
         #: What is wrong, as of the last look; None: nothing.
         self.problem: str | None = self._lacking(f"file {MARK}")
-        self._start, self._is_taken = secrets.token_hex(8), False
+        self._start = secrets.token_hex(8)
+        #: The id of the folder that this agent has taken over; empty: none.
+        self._taken = ""
         if not remembered and not self._mark.exists():
             root.mkdir(parents=True, exist_ok=True)
             self._write_mark()
 
     def look(self) -> bool:
-        """See whether it is there and ours; mark one that was used before there were marks.
+        """See whether it is there; mark one that was used before there were marks.
 
         Raises:
             OSError: it does not answer.
@@ -66,24 +68,30 @@ class SharedFolder:
         else:
             found = _ID.search(self._mark.read_text(errors="replace"))
             self.id = self._write_mark() if found is None else found[1]
-            self.problem = None if self._is_used_by_us() else self._lost()
+            self.problem = None
         return self.problem is None
+
+    def take(self) -> bool:
+        """Use what was just found, unless an agent that began to after this one does.
+
+        At first it is taken over, and also if it is another one than before: this agent may have
+        started before the folder was mounted.
+        """
+        path, is_ours = self._root / USED_BY, True
+        if self._taken == self.id and path.exists():
+            is_ours = path.read_text(errors="replace") == self._start
+        else:
+            with contextlib.suppress(OSError):  # a full disk, say: it is tried again the next time
+                write_file(path, self._start.encode(), synced=False)
+                self._taken = self.id
+        self.problem = None if is_ours else self._lost()
+        return is_ours
 
     def _write_mark(self) -> str:
         """Mark the folder with a new id; give that."""
         made = secrets.token_hex(8)
         write_file(self._mark, f"{_TEXT}id {made}\n".encode())
         return made
-
-    def _is_used_by_us(self) -> bool:
-        """Whether no agent started after this one; at the first look, take the folder over."""
-        path = self._root / USED_BY
-        if self._is_taken and path.exists():
-            return path.read_text(errors="replace") == self._start
-        with contextlib.suppress(OSError):  # a full disk, say: it is tried again at the next look
-            write_file(path, self._start.encode(), synced=False)
-            self._is_taken = True
-        return True
 
     def _lacking(self, what: str) -> str:
         return (

@@ -224,3 +224,30 @@ def test_of_two_agents_in_one_folder_the_one_that_started_last_uses_it(agent: Ag
     looks = iter(range(20))
     agent.until(first, lambda: next(looks, None) is None)
     assert (len(at_first.kept), second.away) == (count, None)
+
+
+def test_an_agent_that_started_before_its_folder_was_mounted_uses_it(agent: Agent) -> None:
+    """As at a boot; an agent before it has used the folder."""
+    holds(agent)
+    away = agent.root.rename(agent.root.with_name("away"))
+    executor, cluster = agent.begin()
+    agent.until(executor, lambda: cluster.kept)
+    agent.root.rename(agent.root.with_name("bare"))
+    away.rename(agent.root)
+    order = StartWorkers("k", 1, {"n1": (0,)}, spec(shell("true")), 0, 0.0)
+    executor.start(order, time.time())
+    agent.until(executor, lambda: executor.away or {("k", 1)} in cluster.kept)
+    assert executor.away is None
+
+
+def test_an_agent_that_is_made_and_never_begins_takes_no_folder_over(agent: Agent) -> None:
+    """As one beside another of its name that finds its own state of another cell, and ends."""
+    first, cluster = agent.begin()
+    agent.until(first, lambda: cluster.kept)
+    second, _ = agent.begin()
+    second.close()
+    count = len(cluster.kept)
+    order = StartWorkers("j", 1, {"n1": (0,)}, spec(shell("true")), 0, 0.0)
+    first.start(order, time.time())
+    agent.until(first, lambda: first.away or len(cluster.kept) > count + 2)
+    assert first.away is None
