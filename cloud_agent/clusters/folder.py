@@ -39,16 +39,32 @@ class SharedFolder:
             OSError: it cannot be written.
         """
         self._root, self._mark, self._remembered = root, root / MARK, tuple(remembered)
-        #: Its id; empty before the first look that found it.
+        #: Its id; empty while it has none, which what runs there is labelled with, too.
         self.id = ""
-        #: What is wrong, as of the last look; None: nothing.
-        self.problem: str | None = self._lacking(f"file {MARK}")
+        self._lacks: str | None = f"file {MARK}"
+        self._is_lost = False
         self._start = secrets.token_hex(8)
-        #: The id of the folder that this agent has taken over; empty: none.
-        self._taken = ""
+        #: The id of the folder that this agent has taken over.
+        self._taken: str | None = None
         if not remembered and not self._mark.exists():
             root.mkdir(parents=True, exist_ok=True)
             self._write_mark()
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong, as of the last look; None: nothing."""
+        where = f"agent.workers.folder: {self._root}"
+        if self._lacks is not None:
+            return (
+                f"{where} has no {self._lacks}, so what runs is left alone; mount the folder, or "
+                "if it is the right one, make that in it"
+            )
+        if self._is_lost:
+            return (
+                f"{where} is used by an agent that began after this one, so what runs is left to "
+                "that one; give each a folder of its own, or end the other and start this one again"
+            )
+        return None
 
     def look(self) -> bool:
         """See whether it is there; mark one that was used before there were marks.
@@ -62,14 +78,18 @@ class SharedFolder:
         ):
             self._write_mark()
         if not self._mark.exists():
-            self.problem = self._lacking(f"file {MARK}")
+            self._lacks = f"file {MARK}"
         elif self._remembered and not records.is_dir():
-            self.problem = self._lacking(f"folder {RECORDS}")
+            self._lacks = f"folder {RECORDS}"
         else:
             found = _ID.search(self._mark.read_text(errors="replace"))
-            self.id = self._write_mark() if found is None else found[1]
-            self.problem = None
-        return self.problem is None
+            if found is not None:
+                self.id = found[1]
+            else:
+                with contextlib.suppress(OSError):  # a full disk: it has no id until it has room
+                    self.id = self._write_mark()
+            self._lacks = None
+        return self._lacks is None
 
     def take(self) -> bool:
         """Use what was just found, unless an agent that began to after this one does.
@@ -84,7 +104,7 @@ class SharedFolder:
             with contextlib.suppress(OSError):  # a full disk, say: it is tried again the next time
                 write_file(path, self._start.encode(), synced=False)
                 self._taken = self.id
-        self.problem = None if is_ours else self._lost()
+        self._is_lost = not is_ours
         return is_ours
 
     def _write_mark(self) -> str:
@@ -92,16 +112,3 @@ class SharedFolder:
         made = secrets.token_hex(8)
         write_file(self._mark, f"{_TEXT}id {made}\n".encode())
         return made
-
-    def _lacking(self, what: str) -> str:
-        return (
-            f"agent.workers.folder: {self._root} has no {what}, so what runs is left alone; "
-            "mount the folder, or if it is the right one, make that in it"
-        )
-
-    def _lost(self) -> str:
-        return (
-            f"agent.workers.folder: an agent that started after this one uses {self._root}, so "
-            "what runs is left to that one; give each a folder of its own, or end the other and "
-            "start this one again"
-        )
