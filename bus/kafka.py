@@ -54,6 +54,7 @@ class KafkaBus:
         self.cell = cell
         self.partition = options.partition(cell)
         self.closed = False
+        self._closing: asyncio.Task[None] | None = None
         #: Nothing is on its way any more, and the reader is stopped.
         self._stopped = False
         #: How often a consumer was found stuck and made anew.
@@ -358,9 +359,12 @@ class KafkaBus:
             await self._idle.wait()
 
     async def close(self) -> None:
-        if self.closed:
-            return
-        self.closed = True
+        if self._closing is None:
+            self.closed = True
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)  # whoever is cut off while it waits leaves nothing open
+
+    async def _close(self) -> None:
         for consumer in self._consumers:
             consumer.wake()
         await self.drain()

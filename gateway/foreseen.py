@@ -12,9 +12,10 @@ from scheduler.policies.registry import make_policy
 
 def forecast_of(state: ClusterState) -> list[dict[str, Any]]:
     """Give by lender what it is forecast to need; nothing under a policy that does not lend."""
-    options = (
-        getattr(make_policy(state.leader.policy), "loans", None) if state.leader.policy else None
-    )
+    try:
+        options = getattr(make_policy(state.leader.policy), "loans", None)
+    except ValueError:  # nobody leads yet, or it is not one of this release's
+        return []
     if not isinstance(options, LoanOptions):
         return []
     seen = View().snapshot(_of_lenders(state))

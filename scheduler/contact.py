@@ -111,9 +111,8 @@ class Contact:
         before_s, self._looked_s = self._looked_s, now_s
         self._out = any(node.state is not NodeState.ALIVE for node in state.nodes.values())
         self._know(state)
-        if max(len(self.heard_s), len(self._session), len(self._lost)) > 1000 + 2 * len(
-            self._agents
-        ):
+        known = (self.heard_s, self._session, self._lost, self._asked_s)
+        if max(len(one) for one in known) > 1000 + 2 * len(self._agents):
             self._forget_strangers()
         found: list[Input] = []
         given_up: dict[str, float] = {}

@@ -184,7 +184,8 @@ class ClusterExecutor:
             self._wake.wait(self._pause_s())
 
     def _round(self) -> None:
-        if not self._folder.look():
+        # Not earlier: who only says that it would be one agent too many must take nothing over.
+        if not (self._folder.look() and self._folder.take()):
             return
         if not self._has_loaded:
             self._load_late()

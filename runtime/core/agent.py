@@ -11,6 +11,7 @@ A command id has one outcome for ever; a repeated id repeats the ack and does no
 command of an earlier leader of the cell than the newest is refused.
 """
 
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self, assert_never
@@ -249,7 +250,7 @@ class AgentCore:
             case ScaleGang():
                 self._gangs.scale(command.data, command.id, turn)
             case StopGang():
-                self._gangs.stop(command.data, command.id, turn)
+                self._gangs.stop(command.data, self._within_lease(turn), command.id, turn)
             case LendNode():
                 return self._loans.lend(command.data, command.id, turn)
             case ReturnNode():
@@ -337,6 +338,15 @@ class AgentCore:
                     self._gangs.save(gang, turn)
         self._memory.forget(turn.now_s - self._limits.memory_s)
         return turn.outputs() if turn.actions or turn.events else NOTHING
+
+    def _within_lease(self, turn: Turn) -> float:
+        """Give for how long a gang that leaves may still be there: the lease, and its grace.
+
+        After that the scheduler takes it for gone, however long it was given when it was told.
+        """
+        lease_s = self._memory.lease_until_s
+        left_s = math.inf if lease_s is None else max(0.0, lease_s - turn.now_s)
+        return left_s + self._limits.lease_grace_s
 
     def _end_lease(self, turn: Turn) -> None:
         """Have every gang save its work and leave: the scheduler will start its job elsewhere."""

@@ -109,10 +109,11 @@ class Gangs:
             self._touch(gang.job)
             turn.actions.append(CheckpointWorkers(gang.job, gang.epoch))
 
-    def stop(self, data: StopGang, command: str, turn: Turn) -> None:
+    def stop(self, data: StopGang, most_s: float, command: str, turn: Turn) -> None:
         gang = self._held(data.job, data.epoch)
         if gang is not None:
-            self.leave(gang, data.reason, data.checkpoint, data.grace_s, turn, command)
+            grace_s = min(data.grace_s, most_s)
+            self.leave(gang, data.reason, data.checkpoint, grace_s, turn, command)
         # Without a gang here the stop is done; the epoch keeps a late start from being carried out.
 
     def leave(

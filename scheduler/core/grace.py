@@ -23,12 +23,14 @@ def longest_s(settings: Settings, job: Job) -> float:
 def grace_s(state: ClusterState, settings: Settings, job: Job) -> float:
     """Give what the gang of a job is given if it is told to leave now.
 
-    On an owner's node that goes back it is no more than until the owner needs it, but the usual
-    time in any case; on one that does not, as the owner may need it at any time, the usual time.
+    On an owner's node that goes back it ends so long before the owner needs it that the node can be
+    handed over, but the usual time is given in any case; on one that does not go back, as the owner
+    may need it at any time, the usual time.
     """
     due_s = math.inf
     for name in (*job.allocation, *job.leaving):
         node = state.nodes[name]
         if state.pools[node.pool].kind != "training":
             due_s = min(due_s, state.now_s if node.due_s is None else node.due_s)
-    return max(settings.grace_s, min(longest_s(settings, job), due_s - state.now_s))
+    left_s = due_s - state.now_s - settings.resend_s
+    return max(settings.grace_s, min(longest_s(settings, job), left_s))

@@ -11,8 +11,9 @@ from pydantic_core import PydanticCustomError
 
 #: The largest number; in seconds, some 30 years.
 MOST = 1e9
-#: The smallest beside 0: to divide by less overflows, and 1 to the power of less is 1.
-LEAST = 1e-6
+#: The smallest beside 0: to divide by much less overflows, and what is taken to the power of it
+#: cannot be told from 1. No larger than that, or logs that name what worked would not replay.
+LEAST = 1e-9
 
 
 def _not_tiny(value: float) -> float:

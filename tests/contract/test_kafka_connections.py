@@ -130,6 +130,22 @@ async def test_who_waits_for_an_answer_hears_at_once_that_the_bus_is_closed(
     assert not connections.open
 
 
+async def test_a_bus_whose_closing_is_cut_off_is_closed_all_the_same(
+    options: KafkaOptions, connections: Connections
+) -> None:
+    """As when its process is told to end a second time; who closes it then waits for that."""
+    bus = KafkaBus.open(options, SystemClock(), "a")
+    await bus.publish(Message(EVENTS.name, "k", b"1"))
+    await bus.end(EVENTS.name)
+    closing = asyncio.create_task(bus.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    assert closing.cancelled()
+    await bus.close()
+    assert not connections.open
+
+
 async def test_a_bus_closed_while_it_connects_leaves_nothing(
     options: KafkaOptions, connections: Connections
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from gateway.foreseen import forecast_of
 from scheduler.core.engine import Engine
+from scheduler.core.state import ClusterState
 from scheduler.policies.parts.lending import _notices_s, foreseen
 from scheduler.policies.parts.loans import LoanOptions, Outlook
 from scheduler.policies.registry import make_policy
@@ -67,3 +68,11 @@ async def test_it_is_the_same_as_from_the_columns_of_the_whole_cell(
 async def test_a_policy_that_does_not_lend_forecasts_nothing(two: Path, serving: Serving) -> None:
     async with serving(two) as served:
         assert (await served.get("tide", forecast="true"))["forecast"] == []
+
+
+@pytest.mark.parametrize("line", ["", "newer", "sia:idle=0"])
+def test_of_a_policy_that_another_release_made_nothing_is_foreseen(line: str) -> None:
+    """A gateway may be of another release than the scheduler; its pages stay."""
+    state = ClusterState()
+    state.leader.policy = line
+    assert forecast_of(state) == []

@@ -15,7 +15,7 @@ from tests.snapshots import Job, Pool, decide, faults, snapshot
 #: Three small clusters in which every range that there is would be missed.
 SEEDS = (7, 16, 17)
 #: Ends of ranges, what divides badly, and what is not to be taken for 0.
-NUMBERS = ("-8", "-1e-308", "0", "1e-308", "1e-6", "1", "2", "8", "1000", "72000", "1e9")
+NUMBERS = ("-8", "-1e-308", "0", "1e-308", "1e-9", "1", "2", "8", "1000", "72000", "1e9")
 
 
 def numbers(of: Any, path: str = "") -> Iterator[tuple[type, str, str]]:

@@ -1,5 +1,6 @@
 """A folder of runs that is not there proves nothing: what runs on the cluster is left alone."""
 
+import errno
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -219,8 +220,54 @@ def test_of_two_agents_in_one_folder_the_one_that_started_last_uses_it(agent: Ag
     agent.until(second, lambda: cluster.kept)
     first.start(StartWorkers("j", 1, {"n1": (0,)}, spec(shell("true")), 0, 0.0), time.time())
     agent.until(first, lambda: first.away)
-    assert "an agent that started after this one uses" in str(first.away)
+    assert "an agent that began after this one" in str(first.away)
     count = len(at_first.kept)
     looks = iter(range(20))
     agent.until(first, lambda: next(looks, None) is None)
     assert (len(at_first.kept), second.away) == (count, None)
+
+
+def test_an_agent_that_started_before_its_folder_was_mounted_uses_it(agent: Agent) -> None:
+    """As at a boot; an agent before it has used the folder."""
+    holds(agent)
+    away = agent.root.rename(agent.root.with_name("away"))
+    executor, cluster = agent.begin()
+    agent.until(executor, lambda: cluster.kept)
+    agent.root.rename(agent.root.with_name("bare"))
+    away.rename(agent.root)
+    order = StartWorkers("k", 1, {"n1": (0,)}, spec(shell("true")), 0, 0.0)
+    executor.start(order, time.time())
+    agent.until(executor, lambda: executor.away or {("k", 1)} in cluster.kept)
+    assert executor.away is None
+
+
+def test_an_agent_that_is_made_and_never_begins_takes_no_folder_over(agent: Agent) -> None:
+    """As one beside another of its name that finds its own state of another cell, and ends."""
+    first, cluster = agent.begin()
+    agent.until(first, lambda: cluster.kept)
+    second, _ = agent.begin()
+    second.close()
+    count = len(cluster.kept)
+    order = StartWorkers("j", 1, {"n1": (0,)}, spec(shell("true")), 0, 0.0)
+    first.start(order, time.time())
+    agent.until(first, lambda: first.away or len(cluster.kept) > count + 2)
+    assert first.away is None
+
+
+def test_an_agent_of_a_new_release_begins_on_a_full_disk(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot write an id into the mark of an earlier release; the gangs there are its own."""
+    holds(agent)
+    (agent.root / MARK).write_text("Tidegate knows by this file that its folder is here.\n")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("cloud_agent.clusters.folder.write_file", full)
+        executor, cluster = agent.begin(j=3)
+        agent.until(executor, lambda: cluster.kept)
+        assert (cluster.kept[0], executor.away) == ({("j", 3)}, None)
+    agent.until(executor, lambda: executor._folder.id)
+    assert executor._folder.id in (agent.root / MARK).read_text()

@@ -78,24 +78,29 @@ def test_a_bare_name_selects_the_defaults(name: str) -> None:
         ),
         ("tide:loans.lend_horizon_s=1e6", "lend_horizon_s: input should be less than or equal"),
         ("fifo:gone=none", "gone: is no option"),
-        ("tide:pledge_s=0", "pledge_s: input should be greater than or equal to 0.000001"),
+        ("tide:pledge_s=0", "pledge_s: input should be greater than or equal to 0.000000001"),
         ("tide:loans.forecast.burst_quantile=1.5", "burst_quantile: input should be less than"),
         (
             "tide:loans.forecast.level_range=[-1,2]",
             "level_range.0: input should be greater",
         ),
         ("sia:power=-9", "power: input should be greater than or equal to -8"),
-        ('drf:weights={"a":0}', "weights.a: input should be greater than or equal to 0.000001"),
-        ("afs:quantum_gpu_s=0", "quantum_gpu_s: input should be greater than or equal to 0.000001"),
-        ("elasticflow:slot_s=1e-308", "slot_s: input should be 0, or 1e-06 from it at least"),
-        ("pollux:power=-1e-9", "power: input should be 0, or 1e-06 from it at least"),
+        ('drf:weights={"a":0}', "weights.a: input should be greater than or equal to 0.000000001"),
+        (
+            "afs:quantum_gpu_s=0",
+            "quantum_gpu_s: input should be greater than or equal to 0.000000001",
+        ),
+        ("elasticflow:slot_s=1e-308", "slot_s: input should be 0, or 1e-09 from it at least"),
+        ("pollux:power=-1e-12", "power: input should be 0, or 1e-09 from it at least"),
         (
             "sia:idle=0",
-            "idle: is 0, and no job would start; say more than 1 + change, which is 1.01",
+            "idle: is 0, and a job that has one speed would not start; say more than 1 + change, "
+            "which is 1.01",
         ),
         (
             "sia:change=5",
-            "idle: is 2, and no job would start; say more than 1 + change, which is 6",
+            "idle: is 2, and a job that has one speed would not start; say more than 1 + change, "
+            "which is 6",
         ),
         ("gittins:samples=[1,-1]", "samples.1: input should be greater than or equal to 0"),
         ("gittins:settle=1e10", "settle: input should be less than or equal to 1000000000"),
@@ -179,3 +184,9 @@ def test_an_option_that_is_gone_is_read_from_an_older_log_and_ignored(options: s
 
 def test_an_option_of_an_earlier_release_is_read() -> None:
     assert make_policy("tide:loans.drain_s=45") == make_policy("tide:loans.warm_up_s=45")
+
+
+@pytest.mark.parametrize("line", ["sia:gap=1e-7", "pollux:power=1e-7", "tide:pledge_s=1e-7"])
+def test_what_worked_in_earlier_releases_is_taken(line: str) -> None:
+    """Or their logs that name it would not replay, and whoever configured it would not start."""
+    make_policy(line)

@@ -117,6 +117,19 @@ def test_the_lease_only_grows_and_its_end_stops_gangs_with_a_checkpoint() -> Non
     assert stopped.reason == "lease_ended"
 
 
+@pytest.mark.parametrize(("given_s", "expected_s"), [(30.0, 30.0), (540.0, 220.0)])
+def test_a_gang_that_is_given_long_to_leave_is_gone_soon_after_the_lease(
+    given_s: float, expected_s: float
+) -> None:
+    """The scheduler starts its job elsewhere then; what it was told may have come late."""
+    core = running(agent())
+    tell(core, "r1", RenewLease(until_s=NOW_S + 100))
+    order = StopGang(job="j", epoch=1, reason="preempted", checkpoint=True, grace_s=given_s)
+    assert tell(core, "s1", order).actions == (StopWorkers("j", 1, True, expected_s),)
+    core.handle(Tick(), NOW_S + 100)
+    assert not core.handle(Tick(), NOW_S + 101).actions
+
+
 def test_a_gang_that_its_supervisor_ended_with_the_lease_was_ended_by_the_lease() -> None:
     core = running(agent())
     tell(core, "r1", RenewLease(until_s=NOW_S + 100))

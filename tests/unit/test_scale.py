@@ -117,6 +117,16 @@ def test_strangers_make_nobody_look_through_the_fleet_for_each(
     assert len(looks) == 1
 
 
+def test_strangers_that_say_they_have_a_dead_node_are_forgotten() -> None:
+    """Anybody can make up names; each was asked once what it has."""
+    contact, state, settings = Contact(), ClusterState(), Settings()
+    for number in range(3):
+        names = {f"e{number}-{other}": "n0" for other in range(1000)}
+        assert len(contact.orders(state, [], names, Dedupe(), 1.0, settings)) == 1000
+        contact.changes(state, 100.0 * number, settings.silence_s, 100.0 * number)
+    assert len(contact._asked_s) <= 1000
+
+
 def test_a_large_state_is_read_in_steps() -> None:
     cell = Cell().told(*(node_born(f"n{number}") for number in range(3)))
     document = orjson.loads(state_to_json(cell.state))

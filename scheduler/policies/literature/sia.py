@@ -105,8 +105,8 @@ class Sia:
     def __post_init__(self) -> None:
         if self.idle <= 1.0 + self.change:  # what a job with one configuration costs that takes it
             raise ValueError(
-                f"idle: is {self.idle:g}, and no job would start; say more than 1 + change, "
-                f"which is {1.0 + self.change:g}"
+                f"idle: is {self.idle:g}, and a job that has one speed would not start; say more "
+                f"than 1 + change, which is {1.0 + self.change:g}"
             )
 
     def plan(self, snapshot: Snapshot) -> Plan:
