@@ -96,6 +96,8 @@ class _Reading:
         end = await self._run(output)
         if end.end == "busy" or (end.end == "missing" and not self.follow):
             fail(f"{self.job}: {end.note} (agent {end.agent}).", code=1)
+        if end.end == "complete" and self.position == 0:
+            say(f"{self.job}: its worker has written nothing.")
         if not self.follow:
             return True
         known = await self._next_run(end)

@@ -99,8 +99,8 @@ def submit(
 
     docs/jobs.md shows a whole file, whose fields say more than flags do.
 
-    Example: tidegate submit --gpus 1..4 --steps 200 --workdir "$PWD" --log run.db --
-    python examples/train_numpy.py
+    Example: tidegate submit --gpus 1..4 --steps 200 --samples-per-step 256
+    --workdir "$PWD" --log run.db -- python examples/train_numpy.py
 
     Example: tidegate submit job.yaml --key nightly-17 --log run.db
 

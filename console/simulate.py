@@ -15,6 +15,7 @@ from console.comparison import print_runs, write_csv
 from console.output import JsonPath, emit_json, fail, say
 from scheduler.policies.registry import name_of
 from scheduler.policies.spec import split
+from schemas.values import MAX_GPUS_PER_NODE
 from simulator.at_once import Submit
 from simulator.compare import (
     PHYSICS,
@@ -50,7 +51,7 @@ def simulate(
         int, typer.Option(min=1, max=100_000, help="Nodes of the training pool.")
     ] = 16,
     gpus_per_node: Annotated[
-        int, typer.Option(min=1, max=1024, help="Of every node but edge servers.")
+        int, typer.Option(min=1, max=MAX_GPUS_PER_NODE, help="Of every node but edge servers.")
     ] = 4,
     training_agents: Annotated[
         int,

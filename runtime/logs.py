@@ -174,7 +174,9 @@ class LogSender:
         end: LogEnd | None = "complete" if is_all else None
         if end is None and len(found.content) >= reader.left:
             end = "expired"
-        if found.content or found.skipped or end is not None:
+        # Of a run that is new to it a reader hears even if nothing has been written yet.
+        is_new = found.epoch != reader.epoch
+        if found.content or found.skipped or end is not None or is_new:
             if not await self._say(log, reader, end, found.note, found):
                 return 0
         reader.offset, reader.epoch = after, found.epoch

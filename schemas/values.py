@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 MAX_MESSAGE_BYTES = 512 * 1024
 #: The most GPUs one node may have. Larger machines are not built; it bounds every per-GPU list.
 MAX_GPUS_PER_NODE = 64
+GpusOfNode = Annotated[int, Field(ge=1, le=MAX_GPUS_PER_NODE)]
 #: The most nodes one gang may span. It keeps the largest start command under the message limit.
 MAX_NODES_PER_GANG = 1024
 

@@ -10,7 +10,7 @@ from scheduler.service_options import SOURCE_RATES, ServiceOptions
 from schemas.events import PoolKind
 from schemas.options import Section
 from schemas.requests import VERB_NAMES
-from schemas.values import MAX_GPUS_PER_NODE, Name
+from schemas.values import GpusOfNode, Name
 
 if TYPE_CHECKING:  # only a scheduler needs them, and every role reads all sections
     from scheduler.gateways import Gateways
@@ -28,7 +28,7 @@ class PoolSection(Section):
     #: Who owns the GPUs.
     kind: PoolKind
     #: The most GPUs of one node.
-    gpus_per_node: Annotated[int, Field(ge=1, le=MAX_GPUS_PER_NODE)]
+    gpus_per_node: GpusOfNode
     #: Speed of the GPUs relative to those for which jobs declare their rates; as in its agents.
     speed_factor: Annotated[float, Field(gt=0.0, le=100.0)] = 1.0
     #: Agents whose nodes may join; `*` in a name matches anything: `edge-*`.

@@ -25,7 +25,7 @@ from runtime.spool import SpoolLimit
 from runtime.store import Durability
 from schemas.events import PoolKind
 from schemas.options import Count, Names, Seconds, Section, Share
-from schemas.values import Name
+from schemas.values import GpusOfNode, Name
 from services.machine_sections import (
     LoadSection,
     MeterSection,
@@ -293,9 +293,9 @@ class AgentSection(Section):
     #: The nodes of a cluster; an edge server is one node with its agent's name.
     nodes: Names = ()
     #: GPUs of each node of a cluster; must be set.
-    gpus_per_node: Count | None = None
+    gpus_per_node: GpusOfNode | None = None
     #: GPUs of an edge server.
-    gpus: Count | None = None
+    gpus: GpusOfNode | None = None
     #: The type of the GPUs; `cpu`: slots of the processors. Unset, with processes: the driver's.
     gpu_type: Name | None = None
     #: Memory of one GPU, in MiB. Unset, with processes: the driver's. It has to be set where the

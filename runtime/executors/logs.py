@@ -1,5 +1,6 @@
 """Log files of bounded size: the oldest output is dropped."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -24,6 +25,11 @@ class RotatingLog:
         self._descriptor: int | None = None
         self._size = 0
         self._tail = b""
+
+    def begin(self) -> None:
+        """Make the file before anything is written: readers know by it that the worker started."""
+        with contextlib.suppress(OSError):
+            self._open()
 
     def write(self, data: bytes) -> None:
         """Append. If the disk refuses it, the lines are lost, but the worker goes on."""

@@ -64,6 +64,7 @@ class WorkerProcess:
         os.set_blocking(self.output, False)
         process.stdout.close()
         process.returncode = 0
+        self._log.begin()
 
     def take_output(self) -> bool:
         """Copy its output into the log; False once no more can come."""

@@ -31,6 +31,7 @@ from tests.console.conftest import Run, small
         (("--json", "/nowhere/o.json"), "--json: /nowhere/o.json cannot be written"),
         (("--plot", "/nowhere/o.png"), "--plot: /nowhere/o.png cannot be written"),
         (("--nodes", "0"), "--nodes"),
+        (("--gpus-per-node", "65"), "--gpus-per-node': Input should be less than or equal to 64."),
         (("--inference-nodes", "1", "--requests", "no.csv"), "no.csv: there is no such file."),
         (("--days", "0"), "--days: 0 must be 0.01 to 366."),
         (("--jobs", "0"), "--jobs: 0 must be 1 to 1000000."),

@@ -54,6 +54,9 @@ def test_a_log_is_read_while_it_is_written_and_after_and_never_without_reason(
         other = reads("talks", "--rank", "7")
         assert other.returncode == 1
         assert "its newest run here has no worker of rank 7 (agent machine)" in other.stderr
+        assert submits("quiet", "sleep", "600")
+        wait_until(lambda: "has written nothing" in reads("quiet").stderr, "it runs and is silent")
+        assert (reads("quiet").returncode, reads("quiet").stdout) == (0, "")
         unknown = reads("none")
         assert (unknown.returncode, "no such job" in unknown.stderr) == (2, True)
         assert submits("bad", "sh", "-c", "echo boom; exit 126")

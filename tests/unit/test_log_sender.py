@@ -94,6 +94,13 @@ async def test_a_log_comes_in_pieces_in_order_and_the_last_says_so(world: World)
     assert [one.end for one in pieces] == [None] * 4 + ["complete"]
 
 
+async def test_whoever_follows_a_log_without_a_word_in_it_hears_that_it_is_there(
+    world: World,
+) -> None:
+    await world.during(world.agent(), (1.0, world.wants(follow=True)), (10.0, nothing))
+    assert [(one.epoch, one.written, one.end) for one in await world.pieces()] == [(1, b"", None)]
+
+
 async def test_a_log_that_is_followed_goes_on_until_its_run_ends(world: World) -> None:
     async def more() -> None:
         world.log.content += b"more"
@@ -120,6 +127,7 @@ async def test_whoever_does_not_ask_again_hears_no_more(world: World) -> None:
     again = world.wants(follow=True, until_s=START_S + 40.0)
     await world.during(world.agent(), (1.0, asks), (15.0, again), (30.0, more), (50.0, more))
     assert [(one.written, one.end) for one in await world.pieces()] == [
+        (b"", None),
         (b"more", None),
         (b"", "expired"),
     ]

@@ -244,6 +244,8 @@ def test_who_leads_is_said_before_readers_take_a_log_for_old(tmp_path: Path) -> 
         ("[scheduler.trusted_gateways.a]\nkey = 'x'", "scheduler.trusted_gateways.a.may: field"),
         ("[[gateway.auth.robots]]\nrole = 'boss'", "gateway.auth.robots.0.role: input should be"),
         ("[agent]\nnodes = 5", "agent.nodes: should be a list"),
+        ("[agent]\ngpus_per_node = 65", "agent.gpus_per_node: input should be less than or equal"),
+        ("[agent]\ngpus = 65", "agent.gpus: input should be less than or equal to 64"),
         ("scheduler = 5", "scheduler: should be a table, [scheduler]"),
         ("[kafka]\ncells = []", "kafka.cells: name one cell at least, and each once"),
         ("[kafka]\ncells = ['a', 'a']", "kafka.cells: name one cell at least, and each once"),
