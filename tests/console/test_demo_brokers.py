@@ -58,9 +58,10 @@ def test_the_day_is_that_of_the_embedded_demo(
     assert ran.keys() == embedded.keys()
     for name in ("jobs_submitted", "deadlines_total", "invariant_violations", "dead_letters"):
         assert ran[name] == embedded[name]
-    # What a message needs on its way may shift a decision, so that these need not be equal.
+    # What a message needs on its way may shift a decision, so that these need not be equal: of a
+    # few loans, as of nine, two are more than a fifth.
     for name in ("jobs_completed", "loans_granted", "decisions", "commands", "loaned_gpu_s"):
-        assert ran[name] == pytest.approx(embedded[name], rel=0.2), name
+        assert ran[name] == pytest.approx(embedded[name], rel=0.2, abs=3), name
 
 
 def test_the_log_replays_the_same_from_everywhere(

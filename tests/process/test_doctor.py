@@ -1,5 +1,6 @@
 """The doctor's checks that need no broker: each finding says what is wrong and what to do."""
 
+import os
 import socket
 import sys
 import threading
@@ -121,10 +122,11 @@ def test_a_driver_that_is_gone(ward: Ward, driver: FakeNvml) -> None:
     assert 'gpu_type = "cpu"' in found.fix
 
 
-def test_slots_of_processors(ward: Ward) -> None:
+def test_slots_of_processors(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> None:
     ward.settings |= {"agent.gpu_type": "cpu", "agent.gpus": 1}
     assert ward.only(gpus.check).found.startswith("1 CPU slot on ")
-    ward.settings["agent.gpus"] = 4096
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    ward.settings["agent.gpus"] = 64
     assert "set agent.gpus to " in ward.only(gpus.check).fix
 
 
