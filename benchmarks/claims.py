@@ -85,7 +85,9 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
         "examples",
         "benchmarks/gpu.py",
         "benchmarks/gpu_cell.py",
+        "benchmarks/gpu_cluster.py",
         "benchmarks/gpu_door.py",
+        "benchmarks/gpu_processes.py",
         "benchmarks/gpu_witness.py",
     ),
     "real-work.md": (

@@ -14,7 +14,6 @@ GPU; its figures say so.
 """
 
 import argparse
-import contextlib
 import itertools
 import json
 import os
@@ -25,7 +24,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,24 +32,23 @@ import numpy as np
 from benchmarks.figures import show
 from benchmarks.gpu_cell import DECLARED, FILES, LEAVES, POLICY
 from benchmarks.gpu_door import Door
-from benchmarks.gpu_witness import LEAVES_PROGRAM, PROGRAMS, Witness, pids_of
+from benchmarks.gpu_processes import ROOT, Cell, others_may, steps_of
+from benchmarks.gpu_witness import LEAVES_PROGRAM, PROGRAMS, Witness
 from runtime.executors.environment import machine_environment
 from runtime.metering.nvml import NvmlGpus, NvmlUnavailable, inventory, nvml_library
 from tests.ports import free_ports
 
-ROOT = Path(__file__).parents[1]
-TIDEGATE = [sys.executable, "-m", "console.main"]
 _OF_A_NODE = ("gpu_type", "gpu_utilisation", "gpu_memory_mib", "gpu_memory_used", "loan_state")
 #: Rounding stays below, a lost or repeated step does not: see examples/train_ddp.py.
 EQUAL = 1e-9
 
 
-class Run:
+class Run(Cell):
     """The processes, and what was seen."""
 
     def __init__(self, folder: Path, library: Any | None, python: str, job: list[str]) -> None:
-        self.folder, self.library, self.figures = folder, library, dict[str, Any]()
-        self.log = f"{folder}/bus.db"
+        super().__init__(folder)
+        self.library = library
         self.out = folder / "out"
         self.out.mkdir()
         self.out.chmod(0o777)  # the job is another user
@@ -60,12 +57,13 @@ class Run:
         (folder / LEAVES_PROGRAM).write_text(LEAVES.format(device="cuda" if library else "cpu"))
         self.train = [python, f"{folder}/train_ddp.py", *job]
         self.python = python
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
         port, _ = free_ports(2)
         self.door = Door(port)
         serve = [python, f"{folder}/inference_server.py", "--port", str(port)]
         serve += ["--gpu-mib", "16384"] if library else []
-        isolation = "tenant" if os.getuid() == 0 and self._others_may() else "none"
+        isolation = (
+            "tenant" if os.getuid() == 0 and others_may(python, with_gpu=bool(library)) else "none"
+        )
         self.figures["isolation"] = isolation
         text = FILES.format(
             folder=folder, policy=POLICY, isolation=isolation, port=port, serve=json.dumps(serve),
@@ -74,52 +72,9 @@ class Run:
         (folder / "tidegate.toml").write_text(text)
         self.witness = Witness(library, folder)
 
-    def _others_may(self) -> bool:
-        """Whether another user can run PyTorch, and sees what we see of the GPU."""
-        ask = "import torch; assert torch.cuda.is_available() or " + str(not self.library)
-        command = ["setpriv", "--reuid=65534", "--clear-groups", self.python, "-c", ask]
-        return subprocess.run(command, capture_output=True, cwd="/").returncode == 0
-
-    def serve(self, name: str) -> None:
-        log = (self.folder / f"{name}.log").open("ab")
-        command = [*TIDEGATE, name, "--config", f"{self.folder}/tidegate.toml"]
-        self.running[name] = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
-
-    def tidegate(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*TIDEGATE, *arguments], capture_output=True, text=True, cwd=ROOT, check=False
-        )
-
-    def until(self, what: str, is_so: Callable[[], object], seconds: float = 90.0) -> None:
-        end_s = time.monotonic() + seconds
-        while not is_so():
-            if time.monotonic() > end_s:
-                raise TimeoutError(f"{what}: not within {seconds:g} s")
-            for name, process in self.running.items():
-                if process.poll() is not None:
-                    raise TimeoutError(f"{name} ended: see {self.folder}/{name}.log")
-            time.sleep(0.05)
-        print(f"{time.strftime('%H:%M:%S')} {what}", flush=True)
-
     def steps(self) -> list[tuple[float, int]]:
         """When each step was taken, as the job wrote it."""
-        with contextlib.suppress(FileNotFoundError):
-            lines = [line.split() for line in (self.out / "loss").read_text().splitlines()]
-            return [(float(line[0]), int(line[1])) for line in lines]
-        return []
-
-    def submit(self, job: str, command: list[str], **more: object) -> None:
-        document = {
-            "job": job, "tenant": "vision", "model": job, "gpus_min": 1, "gpus_max": 1,
-            "samples_per_step": 240, "rates": [{"gpus": 1, "samples_per_s": DECLARED}],
-            "start_cost_s": 6, "checkpoint_cost_s": 1,
-            "program": {"argv": command, "saves": "on_signal"}, **more,
-        }  # fmt: skip
-        file = self.folder / f"{job}.json"
-        file.write_text(json.dumps(document))
-        said = self.tidegate("submit", "--log", self.log, str(file))
-        if said.returncode:
-            raise RuntimeError(f"{job} could not be submitted: {said.stdout}{said.stderr}")
+        return steps_of(self.out / "loss")
 
     # --- what happens ---
 
@@ -257,16 +212,6 @@ class Run:
         if wrong:
             raise RuntimeError(f"not as it should be: {', '.join(wrong)}")
 
-    def close(self) -> None:
-        for process in self.running.values():
-            process.send_signal(signal.SIGTERM)
-        for process in self.running.values():
-            process.wait(60)
-        programs = [self.folder / name for name in (*PROGRAMS, LEAVES_PROGRAM)]
-        for pid in (pid for program in programs for pid in pids_of(program)):
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-
 
 def meter_costs() -> dict[str, float]:
     """What a sample of the NVML meter takes, the driver's time included."""
@@ -321,7 +266,7 @@ def main() -> int:
         print(json.dumps(run.figures, indent=1))
         if options.json:
             show(run.figures, "{} {}", options.json, problem=problem)
-        run.close()
+        run.close(folder / name for name in (*PROGRAMS, LEAVES_PROGRAM))
         if options.keep:
             options.keep.mkdir(parents=True, exist_ok=True)
             for file in (*folder.glob("*.log"), *folder.glob("agent/*/*.json"), run.out / "loss"):
