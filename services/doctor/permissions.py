@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from services.install.layout import ENVIRONMENT
 from services.secret_files import open_to, secret_files
 
 _report = Reporter("permissions")
+_NONE = 'say isolation = "none" in [agent.workers] if all who submit may read what the agent can'
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
@@ -25,7 +27,8 @@ def check(context: CheckContext) -> Iterator[Finding]:
         folders["agent.workers.locks"] = workers.locks or workers.folder / "locks"
     of_memory = [] if memory is None else _of_memory(memory, me)
     secrets = [*_of_secrets(context, me), *_of_texts(context)]
-    found = [*_of_folders(folders, me), *of_memory, *secrets]
+    isolation = _of_isolation(context, me)
+    found = [*_of_folders(folders, me), *of_memory, *isolation, *secrets]
     yield from found
     if not found:
         yield _report.ok(f"{me} may write where it must; keys are closed to others")
@@ -43,6 +46,32 @@ def _of_folders(folders: dict[str, Path], me: str) -> Iterator[Finding]:
             f"{key}: {me} may not write in {place}",
             f"{make}chown {me} {folder}, or set {key} to another folder",
         )
+
+
+def _of_isolation(context: CheckContext, me: str) -> Iterator[Finding]:
+    """Check whether each tenant's jobs can run as a user of their own, where that is asked for."""
+    workers, runs = context.config.agent.workers, context.config.agent.runs
+    if workers is None or workers.isolation == "none":
+        return
+    if runs == "slurm":
+        yield _report.problem(
+            "agent.workers.isolation: Slurm runs all jobs as the agent's user, so no agent starts",
+            _NONE,
+        )
+    elif runs == "processes" and os.geteuid() != 0:
+        yield _report.problem(
+            f"agent.workers.isolation: {me} is not root and cannot run each tenant's jobs as a "
+            "user of their own, so no agent starts",
+            f"run the agent as root, or {_NONE}",
+        )
+    elif runs == "processes":
+        for folder in workers.folder.parents:
+            if is_there(folder) and not folder.stat().st_mode & stat.S_IXOTH:
+                yield _report.problem(
+                    f"agent.workers.folder: {folder} is closed to the users of jobs, so no agent "
+                    "starts",
+                    f"chmod o+x {folder}, or name another folder",
+                )
 
 
 def _of_memory(memory: Path, me: str) -> Iterator[Finding]:

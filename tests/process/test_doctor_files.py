@@ -1,5 +1,6 @@
 """The doctor's checks of disks, of the store, and of who may read and write which file."""
 
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from services.doctor import (
 )
 from services.doctor.context import load_context
 from services.install.systemd import Unit
+from tests.process.test_executor_isolation import need_root
 from tests.process.ward import Ward, as_nobody, ward
 
 __all__ = ["ward"]  # the fixture
@@ -123,6 +125,29 @@ def test_a_folder_that_cannot_be_written(ward: Ward) -> None:
 
 def test_where_all_may_be_written_that_is_said(ward: Ward) -> None:
     assert ward.only(permissions.check).verdict == "ok"
+
+
+def test_an_agent_that_cannot_keep_tenants_apart(ward: Ward) -> None:
+    ward.settings["agent.workers.isolation"] = "tenant"
+    *_, found = as_nobody(ward, "permissions")
+    assert "is not root" in found.found
+    assert 'isolation = "none"' in found.fix
+    ward.settings["agent.runs"] = "slurm"
+    found = ward.only(permissions.check)
+    assert (found.verdict, "Slurm" in found.found) == ("problem", True)
+    ward.settings["agent.workers.isolation"] = "none"
+    assert ward.only(permissions.check).verdict == "ok"
+
+
+@need_root
+def test_a_folder_that_is_closed_to_tenants_users(ward: Ward) -> None:
+    with tempfile.TemporaryDirectory() as closed:
+        ward.settings["agent.workers.isolation"] = "tenant"
+        ward.settings["agent.workers.folder"] = f"{closed}/runs"
+        found = ward.only(permissions.check)
+        assert (found.verdict, found.fix.partition(",")[0]) == ("problem", f"chmod o+x {closed}")
+        Path(closed).chmod(0o711)
+        assert ward.only(permissions.check).verdict == "ok"
 
 
 @pytest.mark.parametrize("option", ["mqtt.key_file", "gateway.auth.secret_file"])

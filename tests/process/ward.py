@@ -47,6 +47,7 @@ def ward(tmp_path: Path) -> Ward:
             "agent.speed_factor": 1.0,
             "agent.runs": "processes",
             "agent.owner": "none",
+            "agent.workers.isolation": "none",
             "agent.workers.folder": tmp_path / "runs",
             "agent.workers.checkpoints": f"file://{tmp_path}/store",
         },
