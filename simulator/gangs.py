@@ -4,7 +4,8 @@ An ideal agent never fails, forgets or refuses. With an *instant* physics, that 
 simulator, a command takes effect in the moment in which it comes: GPUs that a gang leaves are free
 at once, and a gang that changes runs on, for the scheduler, and only makes no progress for as long
 as the physics says. Otherwise the agents are as real ones: a gang that leaves first saves, GPUs
-are free when it has, and a gang that starts or changes is not up before its pause is over.
+are free when it has or its grace is over, and a gang that starts or changes is not up before its
+pause is over.
 """
 
 import heapq
@@ -263,7 +264,10 @@ class Gangs:
         leave_s = self._leave_s(gang) if saves else 0.0
         if leave_s > 0.0:
             self._tell_stop(gang, now_s)
-        self._later(gang, now_s, leave_s, partial(self._gone, reason=reason))
+        if leave_s > order.grace_s:
+            self._later(gang, now_s, order.grace_s, partial(self._cut_off, reason=reason))
+        else:
+            self._later(gang, now_s, leave_s, partial(self._gone, reason=reason))
 
     def kill(self, node: str, now_s: float) -> None:
         """Let all gangs on a node lose what they did since their newest checkpoint."""
@@ -387,6 +391,11 @@ class Gangs:
         leaving, gang.leaving = gang.leaving, []
         for epoch, allocation in leaving:
             self._workers(gang, allocation, epoch, "scaled_in", int(gang.done * gang.steps))
+
+    def _cut_off(self, gang: Gang, now_s: float, *, reason: StopReason) -> None:
+        """End a gang whose grace is over before it has saved."""
+        self._lose(gang, now_s)
+        self._gone(gang, now_s, reason=reason)
 
     def _gone(self, gang: Gang, now_s: float, *, reason: StopReason) -> None:
         gang.saves = False

@@ -109,7 +109,7 @@ def test_whom_nobody_moves_leaves_by_itself_when_its_node_goes_back() -> None:
 
 
 def test_a_gang_that_saves_for_too_long_is_made_to_go() -> None:
-    """The longest grace, 540 s, and `resend_s` are over at 900: its agent is told to stop it."""
+    """The longest grace, 540 s, is over at 840: its agent ends it, though it has not saved."""
     job = replace(entry("a", work=1000.0), checkpoint_cost_s=700.0)
     policy = Script(
         {20.0: {"a": {"serve-001": 4}}},
@@ -117,12 +117,12 @@ def test_a_gang_that_saves_for_too_long_is_made_to_go() -> None:
         reclaims={300.0: {"serve-001": 1200.0}},
     )
     out, fleet = run(policy, job, checkpoint_every_s=100.0, horizon_s=1200.0)
-    assert loan_of(policy, 840.0, "serve-001") == (LoanPhase.RECLAIMING, False)
-    assert policy.at(900.0).jobs.remaining_steps.tolist() == [1000.0 - 2 * 270]
-    assert policy.at(960.0).jobs.remaining_steps.tolist() == [1000.0 - 2 * 200]
-    assert policy.at(960.0).jobs.size.tolist() == [0]
-    assert fleet.reclaim_back_s.tolist() == [900.0]
-    assert fleet.lent_gpu_s == 4 * (900 - 20)
+    assert loan_of(policy, 780.0, "serve-001") == (LoanPhase.RECLAIMING, False)
+    assert policy.at(780.0).jobs.remaining_steps.tolist() == [1000.0 - 2 * 270]
+    assert policy.at(900.0).jobs.remaining_steps.tolist() == [1000.0 - 2 * 200]
+    assert policy.at(900.0).jobs.size.tolist() == [0]
+    assert fleet.reclaim_back_s.tolist() == [840.0]
+    assert fleet.lent_gpu_s == 4 * (840 - 20)
     # Saved at 230, while it ran.
     assert (out.killed.tolist(), out.lost_gpu_s.tolist()) == ([1], [4 * 70.0])
     assert out.preemptions.tolist() == [1]
