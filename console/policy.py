@@ -61,7 +61,7 @@ def set_(
     try:
         make_policy(line)
     except ValueError as error:
-        fail(f"LINE: {error}.")
+        fail(f"{error}.")
     return Wish(SetPolicy(line=line, recall=recall), f"{line} decides from now on.",
                 {"policy": line})  # fmt: skip
 

@@ -34,6 +34,10 @@ PHRASES: Mapping[str, str] = {
         "what it ran before may still run on a node that was given up; it starts when that is "
         "known to have ended, or its lease is over"
     ),
+    "gang.no_node": (
+        "no node is in contact; start an agent that brings some, or see `tidegate nodes` for those "
+        "that were there"
+    ),
     "gang.no_pool": (
         "no node that it may use, and that takes new work, is large enough"
         "[: it needs {want:gpu_memory_mib} on each GPU, the most there is {have:gpu_memory_mib}]"
@@ -136,6 +140,7 @@ SHORT: Mapping[str, str] = {
     "gang.backoff": "rests after a failure",
     "gang.left_behind": "its old gang may run",
     "gang.no_pool": "no open node is large enough",
+    "gang.no_node": "no node is in contact",
     "plan.refused": "GPUs were gone",
     "claims.in_way": "others wait for its GPUs",
     "claims.unanswered": "others did not leave",

@@ -12,12 +12,15 @@ from explain.measured import Measured
 from explain.phrases import SHORT
 from explain.progress import Length, length_of, outlook, share_done
 from explain.shares import few
+from explain.standing import NO_NODE, lacks_nodes
 from explain.story import End, Kept
 from explain.wording import Wording, reason_from
 from scheduler.core.freezes import freeze_of
 from scheduler.core.standing import Cordon, Drain, Freeze, Hold, Recall, SetSize
-from scheduler.core.state import Job, Node
+from scheduler.core.state import ClusterState, Job, Node
 from scheduler.core.transitions import TERMINAL, JobState
+from scheduler.core.turn import reason_to_dict
+from scheduler.policies.interface import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +174,27 @@ def jobs_table(
         ends: Of some that are over, what the journal says of that.
         positions: Of some that wait, when their turn comes.
     """
-    rows = [_job_row(job, reading, ends.get(job.id, End()), positions or {}) for job in jobs]
+    lacking = lacks_nodes(reading.state)
+    rows = [
+        _job_row(
+            job,
+            reading,
+            ends.get(job.id, End()),
+            positions or {},
+            _reason(job, reading.state, lacking=lacking),
+        )
+        for job in jobs
+    ]
     return Jobs(reading.state.now_s, reading.origin_s, rows)
 
 
-def _job_row(job: Job, reading: Reading, end: End, positions: Mapping[str, int]) -> JobRow:
+def _job_row(
+    job: Job,
+    reading: Reading,
+    end: End,
+    positions: Mapping[str, int],
+    why: Mapping[str, Any] | None,
+) -> JobRow:
     now_s = reading.state.now_s
     ahead = outlook(job, now_s)
     return JobRow(
@@ -210,26 +229,33 @@ def _job_row(job: Job, reading: Reading, end: End, positions: Mapping[str, int])
         metrics=job.metrics,
         hold=reading.state.standing.holds.get(job.id),
         set_size=reading.state.standing.sizes.get(job.id),
-        why=job.why,
-        why_in_words=end.failure or _why(job, Wording(reading.origin_s)) or None,
-        why_in_short=end.failure or short_why(job),
+        why=why,
+        why_in_words=end.failure or _sentence(job, why, Wording(reading.origin_s)) or None,
+        why_in_short=end.failure or _short(job, why),
         waited_s=waited_s(job, now_s),
         outputs=end.outputs,
     )
 
 
-def _why(job: Job, wording: Wording) -> str:
-    if job.why is None or job.state in TERMINAL:
+def _reason(job: Job, state: ClusterState, *, lacking: bool) -> Mapping[str, Any] | None:
+    """Give the newest reason of a job; of one that waits while no node is in contact, that."""
+    if lacking and job.state is JobState.QUEUED and job.id not in state.standing.holds:
+        return reason_to_dict(Reason(job.id, "waits", NO_NODE))
+    return job.why
+
+
+def _sentence(job: Job, why: Mapping[str, Any] | None, wording: Wording) -> str:
+    if why is None or job.state in TERMINAL:
         return ""
-    return wording.sentence(reason_from(job.why))
+    return wording.sentence(reason_from(why))
 
 
-def short_why(job: Job) -> str:
+def _short(job: Job, why: Mapping[str, Any] | None) -> str:
     """Say in short why an unfinished job is as it is; empty if nobody gave a reason."""
-    if job.why is None or job.state in TERMINAL:
+    if why is None or job.state in TERMINAL:
         return ""
-    rule, needs = str(job.why["rule"]), job.why["needs"]
-    said = SHORT.get(f"{rule} {job.why['verb']}") or SHORT.get(rule, rule)
+    rule, needs = str(why["rule"]), why["needs"]
+    said = SHORT.get(f"{rule} {why['verb']}") or SHORT.get(rule, rule)
     # A need named `gpus` is of a whole site: "7 of 22" would read as the job's own.
     if job.state is JobState.QUEUED and needs and "gpus" in needs[0][0] and needs[0][0] != "gpus":
         said += f", {few(needs[0][1])} of {few(needs[0][2])}"

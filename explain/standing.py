@@ -8,6 +8,9 @@ from scheduler.core.standing import Accepted, Pause
 from scheduler.core.state import ClusterState, Job
 from scheduler.core.transitions import JobState, NodeState
 
+#: The rule by which jobs wait while no node is in contact. No policy is asked then, so none gives
+#: a reason, and one of before would be out of date.
+NO_NODE = "gang.no_node"
 #: Cordoned nodes that are named, at most.
 _CORDONS = 3
 _PARTS = {"starts": "starts and growth", "loans": "new loans"}
@@ -37,6 +40,12 @@ def standing_of(state: ClusterState, job: Job, origin_s: float) -> list[str]:
     if pause is not None and job.state is JobState.QUEUED:
         said.append(_paused("starts", pause, origin_s))
     return said
+
+
+def lacks_nodes(state: ClusterState) -> bool:
+    """Whether jobs wait because no node is in contact, and for nothing that people asked for."""
+    alive = any(node.state is NodeState.ALIVE for node in state.nodes.values())
+    return not alive and "starts" not in state.standing.pauses
 
 
 def _cordoned(state: ClusterState, job: Job, origin_s: float) -> list[str]:

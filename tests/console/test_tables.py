@@ -210,7 +210,7 @@ def test_an_empty_log_has_empty_tables(tidegate: Run, tmp_path: Path) -> None:
     Teller().write(path)
     for verb, said in (
         ("jobs", "No job waits or runs; `tidegate submit` adds one."),
-        ("nodes", "No nodes yet"),
+        ("nodes", "No nodes yet: no scheduler has led this log yet."),
         ("loans", "No node is"),
     ):
         ran = tidegate.does(verb, "--log", path)

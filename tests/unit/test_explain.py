@@ -19,9 +19,9 @@ from explain.wording import WORTH
 from scheduler.core.stimuli import TimePassed
 from scheduler.policies.interface import Figure, Reason, Target
 from schemas.codec import cell_state, encode
-from schemas.events import JobSubmitted, OutputsKept
+from schemas.events import JobSubmitted, NodeDied, OutputsKept
 from schemas.journal import CellState, JournalEntry, decode_entry
-from schemas.requests import CancelJob
+from schemas.requests import CancelJob, PauseCell, ResumeCell
 from schemas.topics import CELLS, JOURNAL
 from tests.builders import request_of
 from tests.console.stories import START_S, Teller, job, node, sized, tell
@@ -318,3 +318,26 @@ def test_who_may_see_a_part_is_told_as_what_others_were_ahead(
     document = orjson.loads(orjson.dumps(why_document(answer)))
     assert f"  {title}: {who}\n" in plain_why(document, 400)
     assert title.capitalize() in plain_panel(answer, 400)
+
+
+def test_a_job_waits_for_nodes_while_none_is_there_whatever_was_the_reason_before() -> None:
+    told = Teller()
+    told.feed(job("a"))
+
+    def said() -> tuple[str, str]:
+        reading = reading_of(told)
+        row = jobs_table(reading, [told.state.jobs["a"]], {}).jobs[0]
+        answer = Answer.of(reading, story_of(told, "a"))
+        assert answer is not None
+        given = answer.given
+        return "" if given is None else given.reason.rule, row.why_in_short
+
+    assert said() == ("gang.no_node", "no node is in contact")
+    told.feed(request_of(told.now_s, PauseCell(what="starts"), "r1"))
+    assert said()[0] != "gang.no_node"
+    told.feed(request_of(told.now_s, ResumeCell(what="starts"), "r2"))
+    told.feed(node("n0", "train", "training"))
+    told.decides(Reason("a", "waits", "gang.capacity"))
+    assert said() == ("gang.capacity", "too few GPUs free")
+    told.feed(NodeDied(node="n0", reason="power"))
+    assert said() == ("gang.no_node", "no node is in contact")
