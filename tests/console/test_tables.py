@@ -1,5 +1,6 @@
 """`tidegate jobs`, `nodes`, `loans`."""
 
+import asyncio
 import io
 import json
 from pathlib import Path
@@ -8,16 +9,21 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
+from bus.clock import PacedClock
+from bus.contract import Message
+from bus.sqlite import SqliteBus
 from console import tables
 from console.columns import LEFT, REST, fitted
 from console.reading import ask_log, read_bus
 from explain.rows import LoanRow
 from scheduler.core.standing import Recall
 from scheduler.policies.interface import Reason
+from schemas.codec import encode, event
 from schemas.requests import CordonNode, DrainNode
-from tests.builders import request_of, submitted
+from schemas.topics import EVENTS
+from tests.builders import node_born, request_of, submitted
 from tests.console.conftest import Run
-from tests.console.stories import Teller, node
+from tests.console.stories import START_S, Teller, node
 
 
 def test_a_long_name_hides_no_columns_and_is_whole() -> None:
@@ -210,11 +216,25 @@ def test_an_empty_log_has_empty_tables(tidegate: Run, tmp_path: Path) -> None:
     Teller().write(path)
     for verb, said in (
         ("jobs", "No job waits or runs; `tidegate submit` adds one."),
-        ("nodes", "No nodes yet: no scheduler has led this log yet."),
+        ("nodes", "No nodes yet: no agent has reported to this log."),
         ("loans", "No node is"),
     ):
         ran = tidegate.does(verb, "--log", path)
         assert said in ran.out
+
+
+def test_a_log_that_no_scheduler_has_led_says_so(tidegate: Run, tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+
+    async def an_agent_reports() -> None:
+        bus = SqliteBus.open(path, PacedClock(START_S, None), durability="process_crash")
+        says = event(node_born("n0"), source="/agents/a", sequence=0, bootid=0, time_s=START_S)
+        await bus.publish(Message(EVENTS.name, "default", encode(says)))
+        await bus.close()
+
+    asyncio.run(an_agent_reports())
+    said = tidegate.does("nodes", "--log", path).out
+    assert said == "No nodes yet: no scheduler has led this log yet.\n"
 
 
 @pytest.mark.parametrize("words", [("jobs",), ("nodes",), ("loans",), ("why", "mover")])
