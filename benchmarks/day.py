@@ -13,6 +13,7 @@ import json
 import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from itertools import chain, pairwise
 from pathlib import Path
 from statistics import mean
@@ -28,22 +29,37 @@ from scheduler.core.state import ClusterState
 from scheduler.journal import JournalReader, fold
 from scheduler.policies.registry import make_policy
 from schemas.topics import JOURNAL
+from simulator.scenario import Scenario
 
 _HOUR_S = 3600.0
 _POLICIES = "tide,fifo,srtf,tiresias,optimus,afs,pollux,sia,aryl,deepboot,elasticflow,edgeflow"
 
 
-def day(hours: float, seed: int, policy: str) -> dict[str, Any]:
-    """Run a day under a policy.
+def plain(scenario: Scenario) -> Scenario:
+    """Give the same day with no deadlines and one priority, for policies that know neither."""
+    jobs = tuple(
+        replace(
+            job,
+            deadline_after_s=None,
+            submission=job.submission.model_copy(update={"priority": 0}),
+        )
+        for job in scenario.workload.jobs
+    )
+    return replace(scenario, workload=replace(scenario.workload, jobs=jobs))
+
+
+def day(hours: float, seed: int, policy: str, *, without: bool) -> dict[str, Any]:
+    """Run a day under a policy, `without` deadlines and priorities or with them.
 
     Raises:
         RuntimeError: the engine broke an invariant.
     """
     run = Run(hours, seed, policy, None, None, 0.0)
+    scenario = plain(run.scenario()) if without else run.scenario()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.db"
         with claim(path, run):
-            result = asyncio.run(play(path, run, run.scenario(), 0.0, live=False))
+            result = asyncio.run(play(path, run, scenario, 0.0, live=False))
         if result is None or result["invariant_violations"] or result["policy_failures"]:
             raise RuntimeError(f"{policy}, seed {seed}: {result}")
         state, reader = ClusterState(), JournalReader()
@@ -74,6 +90,7 @@ def main() -> None:
     parser.add_argument("--policies", default=_POLICIES, help="with commas")
     parser.add_argument("--seeds", default="7-11", help="such as 7-11, or 7,9")
     parser.add_argument("--hours", type=float, default=24.0, help="simulated hours of each run")
+    parser.add_argument("--plain", action="store_true", help="no deadlines and one priority")
     parser.add_argument("--processes", type=int, default=1, help="how many runs side by side")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     given = parser.parse_args()
@@ -83,7 +100,8 @@ def main() -> None:
     asked = [(given.hours, seed, policy) for policy in policies for seed in seeds_of(given.seeds)]
     rows = []
     with ProcessPoolExecutor(given.processes) as pool:
-        for done in as_completed([pool.submit(day, *one) for one in asked]):
+        runs = [pool.submit(day, *one, without=given.plain) for one in asked]
+        for done in as_completed(runs):
             row = done.result()
             rows.append(row)
             print(
@@ -93,7 +111,7 @@ def main() -> None:
                 flush=True,
             )
     rows.sort(key=lambda row: (policies.index(row["policy"]), row["seed"]))
-    document = {**provenance(), "hours": given.hours, "rows": rows}
+    document = {**provenance(), "hours": given.hours, "plain": given.plain, "rows": rows}
     text = json.dumps(document, indent=1) + "\n"
     if given.json is None:
         print(text, end="")
