@@ -283,6 +283,9 @@ class KafkaBus:
         partitions = {
             topic: TopicPartition(self.options.topic(topic), self.partition) for topic in topics
         }
+        # The client learns all at once what it does not know; else it waits a while for each.
+        for topic, _ in partitions.values():
+            reader._client.add_topic(topic)
         ask = reader.end_offsets if last else reader.beginning_offsets
         try:
             with errors_named(f"ask how much {', '.join(topics)} hold"):

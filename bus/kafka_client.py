@@ -36,6 +36,8 @@ CONNECT_S = 15.0
 _STOP_S = 2.0
 #: A leader or a coordinator moves: learn of it soon.
 _METADATA_S = 30.0
+#: How long a broker may wait for records: for one that follows, for one that reads what is there.
+_FOLLOW_WAIT_MS, _READ_WAIT_MS = 500, 10
 #: Below the smallest limit of a topic, so that no batch of small records is refused.
 _BATCH_BYTES = 256 * 1024
 
@@ -120,6 +122,9 @@ def _ssl_context(tls: Tls) -> ssl.SSLContext:
 async def open_consumer(options: KafkaOptions, group: str | None) -> AIOKafkaConsumer:
     """Start a consumer that is told what to read, and reads what is committed only.
 
+    Without a group it reads what is there: the broker answers at once when there is no more. A
+    fetch that waited for more would keep what the client asks next, of another topic, waiting.
+
     Raises:
         BusError: the broker does not answer.
     """
@@ -130,6 +135,7 @@ async def open_consumer(options: KafkaOptions, group: str | None) -> AIOKafkaCon
         # We say ourselves where to go on, and count it.
         auto_offset_reset="none",
         isolation_level="read_committed",
+        fetch_max_wait_ms=_FOLLOW_WAIT_MS if group else _READ_WAIT_MS,
         **client_settings(options),
     )
     await start(consumer, options)

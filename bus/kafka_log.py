@@ -42,7 +42,7 @@ class KafkaLog:
             raise
 
     async def _read_head(self, topics: list[str]) -> Head:
-        ends = {name: await self._bus.end(name) for name in ALL_TOPICS if name in topics}
+        ends = await self._bus.ends([name for name in ALL_TOPICS if name in topics])
         group, positions = f"scheduler-{self._cell}", list[tuple[str, str, int]]()
         if read := [name for name in _READ_BY_SCHEDULERS if name in topics]:
             consumer = await self._bus.consumer(group, read)

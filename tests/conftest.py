@@ -14,6 +14,8 @@ from scheduler.core.engine import Engine
 #: The fixtures that give brokers, clusters and real workers.
 pytest_plugins = ["tests.brokers", "tests.kubernetes_bed", "tests.slurm", "tests.workers"]
 
+#: A worker that begins with a long file last is waited for by the others: the short files of
+#: `integration` come after the longest, which are of `chaos`.
 LAYERS = (
     "unit",
     "property",
@@ -30,8 +32,8 @@ LAYERS = (
     "packaging",
     "deploy",
     "security",
-    "integration",
     "chaos",
+    "integration",
 )
 TESTS = Path(__file__).parent
 #: What changes how programs print.

@@ -206,7 +206,10 @@ async def test_a_long_loss_is_the_publishers_to_know(
     await far.client.close()
 
 
-async def test_a_short_loss_is_nobodys_concern(broker: Mosquitto) -> None:
+async def test_a_short_loss_is_nobodys_concern(
+    broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mqtt_outbox, "RESEND_S", 0.5)
     link, far = MqttLink.open(broker.options, CLOCK, "n0"), Far(broker.options)
     await until(lambda: far.client.connected)
     consumer = await link.consumer("g", [COMMANDS.name])

@@ -20,7 +20,7 @@ from runtime.executors.uploading import CheckpointUploader, LocalCheckpoint, Upl
 from runtime.trees import entries_below, remove_tree
 from runtime.untrusted_files import RECORD_MAX_BYTES, fits, open_regular_file, read_tail
 from tests.patience import wait_until
-from tests.workers import IDLE, Bench, abyss, bench, deepen, shell
+from tests.workers import IDLE, abyss, bench, deepen, shell
 
 
 def _text(said: str) -> Callable[[Path], object]:
@@ -68,20 +68,21 @@ RECORDS = (
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_a_job_that_swaps_a_file_of_its_run_stops_no_agent(jig: Bench, name: str) -> None:
-    for epoch, (what, swap) in enumerate(HOSTILE.items(), 1):
-        jig.start(IDLE, epoch=epoch)
-        jig.hears(GangStarted, epoch)
-        path = jig.run(epoch) / name
-        path.unlink(missing_ok=True)
-        swap(path)
-        jig.look()
-        jig.again()
-        for _ in range(3):
+def test_a_job_that_swaps_a_file_of_its_run_stops_no_agent(tmp_path: Path, name: str) -> None:
+    with bench(tmp_path, quiet_start_s=0.05) as jig:
+        for epoch, (what, swap) in enumerate(HOSTILE.items(), 1):
+            jig.start(IDLE, epoch=epoch)
+            jig.hears(GangStarted, epoch)
+            path = jig.run(epoch) / name
+            path.unlink(missing_ok=True)
+            swap(path)
             jig.look()
-        jig.stop(epoch, saves=False, grace_s=0.0)
-        jig.look()
-        assert what
+            jig.again()
+            for _ in range(3):
+                jig.look()
+            jig.stop(epoch, saves=False, grace_s=0.0)
+            jig.look()
+            assert what
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "\ud800", "file/below"])

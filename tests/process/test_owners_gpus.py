@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from runtime.core import GangFailed, NodeSpec, Report, StartWorkers
 from runtime.executor import Machine
 from runtime.executors.locks import Locked, take
+from runtime.executors.options import ProcessOptions
 from runtime.owners import ReplicaLender, ReplicaOptions, ReplicaSpec
 from runtime.owners.processes import recorded
 from services.config import load
@@ -106,8 +108,11 @@ def test_what_a_dead_replica_left_behind_keeps_the_gpu(jig: Bench) -> None:
     ],
 )
 def test_a_machine_from_the_configuration_has_the_same_locks_for_both(
-    jig: Bench, gpu_type: str, gpu_ids: str, files: list[str]
+    jig: Bench, monkeypatch: pytest.MonkeyPatch, gpu_type: str, gpu_ids: str, files: list[str]
 ) -> None:
+    # No operator sets it: who holds the lock lives as long as the test.
+    patient = partial(ProcessOptions, lock_wait_s=0.2)
+    monkeypatch.setattr("services.machines.ProcessOptions", patient)
     file = jig.root / "tidegate.toml"
     file.write_text(CONFIG.format(agent=jig.agent, root=jig.root, gpu_ids=gpu_ids))
     machine = _machine(file, gpu_type)
