@@ -155,7 +155,7 @@ def _clear(market: Market, value: Floats, promises: Promises, rank: Ints) -> Cle
     site, level = room_made(market, value, bound, site, level, lent)
     site, lacks = lacking(bids, (level == 0) & (bound < 0), site)
     lacks = np.where(lacks < FAR, np.maximum(lacks, 1), 0)
-    went_first = np.isin(np.arange(len(level)), first) & (level > 0)
+    went_first = np.logical_or.reduce(first[:, None] == np.arange(len(level))) & (level > 0)
     return Cleared(site, level, price, lacks, went_first, bids)
 
 

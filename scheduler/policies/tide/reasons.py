@@ -264,7 +264,7 @@ def _kept(market: Market, promises: Promises, found: Cleared, told: Ints) -> dic
 
 def _ousted(seen: Snapshot, market: Market) -> dict[int, Because]:
     """Say it of jobs whose nodes go back: index into `Jobs` -> why."""
-    if not market.ousted.any():
+    if not np.count_nonzero(market.ousted):
         return {}
     owner = {node: one.id for one in seen.lenders for node in one.nodes.tolist()}
     held = seen.holdings
