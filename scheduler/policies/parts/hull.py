@@ -7,6 +7,7 @@ is but for the last step.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -93,7 +94,9 @@ def merged(parts: Sequence[Steps]) -> Steps:
         np.concatenate([getattr(part, name) for part in parts])
         for name in ("row", "end", "cost", "slope")
     )
-    return Steps(row, end, cost, slope).of(_steepest(slope, row, np.zeros_like(row)))
+    # Each part is in order already: to join such parts is what a stable sort is quick at.
+    order = _steepest(slope, row, np.zeros_like(row), "stable")
+    return Steps(row, end, cost, slope).of(order)
 
 
 #: Rows, levels from and to, slopes of steps.
@@ -167,12 +170,14 @@ def _rounds(mine: Ints, here: Ints, own: Floats, sizes: Ints) -> _Found:
     return row, before, to, slope
 
 
-def _steepest(slope: Floats, row: Ints, group: Ints) -> Ints:
+def _steepest(
+    slope: Floats, row: Ints, group: Ints, kind: Literal["quicksort", "stable"] = "quicksort"
+) -> Ints:
     """Order steps by group, then the steepest first, equal ones by job, then as they are.
 
     Few are equal, and where none are, the order of the fastest sort is the only one.
     """
-    order = (-slope).argsort()
+    order = (-slope).argsort(kind=kind)
     if np.count_nonzero(group):
         small = group.astype(np.min_scalar_type(int(group.max())))
         order = order[small[order].argsort(kind="stable")]  # small whole numbers: by radix
