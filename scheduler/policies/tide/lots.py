@@ -20,7 +20,7 @@ from scheduler.policies.tide.market import STAY, Market
 MOVES = 8
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Lots:
     """What all jobs would pay for the GPUs of each lot; K lots, S sites.
 

@@ -28,7 +28,7 @@ _AT_ONCE, _FEW = 2**16, 2**12
 _TRAINING, _EDGE = int(Kind.TRAINING), int(Kind.EDGE)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Market:
     """r jobs, S sites, k levels. Level 0 is no GPU; a job is at one site at most."""
 

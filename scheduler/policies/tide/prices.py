@@ -28,7 +28,7 @@ _TIE = 1e-9
 FAR = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Bids:
     """What all jobs would pay at all sites."""
 
@@ -57,7 +57,7 @@ class Bids:
         return self._found[one]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Cleared:
     """Who got what, at which price."""
 

@@ -16,7 +16,7 @@ HAIR_S = 1e-3
 SPARE = 0.01
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Slack:
     """What some jobs could do at a site from now on. r jobs, k levels, level 0 is no GPU."""
 
