@@ -136,7 +136,7 @@ def _clear(market: Market, value: Floats, promises: Promises, rank: Ints) -> Cle
         site, level = moved, levels(moved)
     # Prices swing: who got nothing where it bid may be worth more elsewhere than some who did.
     waits = (level == 0) & (bound < 0)
-    for _ in range(2 if len(own) > 1 else 0):
+    for _ in range(2 if len(own) > 1 and np.count_nonzero(waits) else 0):
         before = site.copy(), level
         for one in sites:
             here = site == one
