@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scheduler.policies.interface import Kind, LoanPhase, Plan
+from scheduler.policies.interface import Kind, LoanPhase, Plan, Reason
 from scheduler.policies.parts.allot import KEEP, Allotment, Because, allot
 from tests.snapshots import Job, Pool, faults, snapshot
 
@@ -47,6 +47,18 @@ def test_who_keeps_the_size_keeps_the_place() -> None:
     assert sum((placed(plan)["c"] or {}).values()) == 4
     assert [reason.rule for reason in plan.reasons] == ["test.c"]
     assert not faults(seen, plan)
+
+
+def test_the_whole_reason_of_a_job_is_told_where_it_waits_alone() -> None:
+    seen = snapshot([TRAIN], [Job("a"), Job("b"), Job("c")])
+    waits = {row: Reason(name, "waits", "test.waits") for row, name in enumerate("ab")}
+    plan = allot(seen, Allotment(sizes(4, 0, 0), "test.rule", waits=waits))
+    told = [(reason.subject, reason.verb, reason.rule) for reason in plan.reasons]
+    assert told == [
+        ("a", "starts", "test.rule"),
+        ("b", "waits", "test.waits"),
+        ("c", "waits", "test.rule"),
+    ]
 
 
 def test_what_is_given_up_is_there_for_others() -> None:

@@ -67,7 +67,9 @@ def test_sites_are_one_lot_where_no_job_would_move_for_the_difference(
     speed: float, lots: int
 ) -> None:
     seen = snapshot([Pool("a"), Pool("b", speed=speed)], [Job("j", HOUR_S, sizes=(1, 2, 4, 8))])
-    assert len(opened(seen).market.lots) == lots
+    market = opened(seen).market
+    assert len(market.lots) == lots
+    assert market.lot.tolist() == [0, lots - 1, -1], "the last is for who is at no site"
 
 
 def test_a_job_that_only_one_site_of_a_lot_can_run_goes_there() -> None:

@@ -54,6 +54,8 @@ class Allotment:
     #: Says who may be moved to make room for whom; None: nobody.
     repack: Callable[[], Repack] | None = None
     why: Mapping[int, Because] = field(default_factory=dict)
+    #: Of jobs that wait, in the place of `why`: the whole reason.
+    waits: Mapping[int, Reason] = field(default_factory=dict)
     notes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     lend: tuple[str, ...] = ()
     reclaim: Mapping[str, float] = field(default_factory=dict)
@@ -214,10 +216,12 @@ def _reasons(
             verb = "scales_out" if after > before else "scales_in"
         figures = (Figure("gpus_before", before), Figure("gpus_after", after), *why.figures)
         found.append(Reason(jobs.ids[job], verb, why.rule, figures, why.lost_to, why.needs))
-    ids, told = jobs.ids, whys.get
-    waits: list[int] = ((jobs.phase == WAITING) & (size == 0)).nonzero()[0].tolist()
-    found += [
-        Reason(ids[job], "waits", why.rule, why.figures, why.lost_to, why.needs)
-        for job, why in [(job, told(job, usual)) for job in waits]
-    ]
+
+    def waits(job: int) -> Reason:
+        why = whys.get(job, usual)
+        return Reason(jobs.ids[job], "waits", why.rule, why.figures, why.lost_to, why.needs)
+
+    told = wanted.waits.get
+    waiting: list[int] = ((jobs.phase == WAITING) & (size == 0)).nonzero()[0].tolist()
+    found += [told(job) or waits(job) for job in waiting]
     return found

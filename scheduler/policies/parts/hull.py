@@ -7,6 +7,7 @@ is but for the last step.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -22,7 +23,7 @@ _LEAST = -1e300
 _AT_ONCE = 8192
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Steps:
     """The steps of many hulls, the steepest first. Those of one hull are in their order."""
 
@@ -93,7 +94,9 @@ def merged(parts: Sequence[Steps]) -> Steps:
         np.concatenate([getattr(part, name) for part in parts])
         for name in ("row", "end", "cost", "slope")
     )
-    return Steps(row, end, cost, slope).of(_steepest(slope, row, np.zeros_like(row)))
+    # Each part is in order already: to join such parts is what a stable sort is quick at.
+    order = _steepest(slope, row, np.zeros_like(row), "stable")
+    return Steps(row, end, cost, slope).of(order)
 
 
 #: Rows, levels from and to, slopes of steps.
@@ -121,20 +124,22 @@ def _walk(mine: Ints, here: Ints, own: Floats, sizes: Ints) -> _Found:
     top, own = len(sizes) - 1, np.maximum(own, _LEAST)
     slopes = own[:, None, :] - own[:, :, None]
     slopes /= _more(sizes)
-    best: list[list[int]] = slopes.argmax(axis=2).tolist()
-    rise: list[list[float]] = np.maximum.reduce(slopes, axis=2).tolist()
-    row, before, to, slope = list[int](), list[int](), list[int](), list[float]()
-    for job, level, ahead, gains in zip(
-        mine.tolist(), (top - here).tolist(), best, rise, strict=True
+    best, rise = slopes.argmax(axis=2), np.maximum.reduce(slopes, axis=2)
+    found = list[int]()  # steps, as indices into both
+    for first, level, ahead, gains in zip(
+        range(0, best.size, top + 1),
+        (top - here).tolist(),
+        best.tolist(),
+        rise.tolist(),
+        strict=True,
     ):
         while gains[level] > LEAST_SLOPE:
-            row.append(job)
-            before.append(level)
-            slope.append(gains[level])
+            found.append(first + level)
             level = ahead[level]
-            to.append(level)
-    row_of, here, end = np.array((row, before, to), dtype=np.int64)
-    return row_of, top - here, top - end, np.array(slope, dtype=np.float64)
+    step = np.array(found, dtype=np.int64)
+    job = step // (top + 1)
+    before = step - job * (top + 1)
+    return mine[job], top - before, top - best.ravel()[step], rise.ravel()[step]
 
 
 def _rounds(mine: Ints, here: Ints, own: Floats, sizes: Ints) -> _Found:
@@ -167,12 +172,14 @@ def _rounds(mine: Ints, here: Ints, own: Floats, sizes: Ints) -> _Found:
     return row, before, to, slope
 
 
-def _steepest(slope: Floats, row: Ints, group: Ints) -> Ints:
+def _steepest(
+    slope: Floats, row: Ints, group: Ints, kind: Literal["quicksort", "stable"] = "quicksort"
+) -> Ints:
     """Order steps by group, then the steepest first, equal ones by job, then as they are.
 
     Few are equal, and where none are, the order of the fastest sort is the only one.
     """
-    order = (-slope).argsort()
+    order = (-slope).argsort(kind=kind)
     if np.count_nonzero(group):
         small = group.astype(np.min_scalar_type(int(group.max())))
         order = order[small[order].argsort(kind="stable")]  # small whole numbers: by radix

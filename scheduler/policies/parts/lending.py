@@ -117,7 +117,7 @@ def _notices_s(seen: Snapshot, options: LoanOptions) -> Floats:
     found = np.zeros(len(seen.lenders))
     cost_s, held = seen.jobs.checkpoint_cost_s, seen.holdings
     slow = cost_s + options.warm_up_s > options.lead_s
-    if slow.any():
+    if np.count_nonzero(slow):
         owner = np.full(len(seen.nodes.ids), -1)
         for index, lender in enumerate(seen.lenders):
             owner[lender.nodes] = index

@@ -115,9 +115,9 @@ class Outlook:
         early_s = np.maximum(notice_s + options.warm_up_s, options.lead_s)
         #: (l,) how long before its need a lender's node must be asked back.
         self.lead_s: Floats = np.where(lent > 0, early_s, options.lead_s)
-        #: (2, l) most GPUs needed after now, within the lead and within the horizon; (l,) what is
+        #: (2, l) most GPUs needed from now on, within the lead and within the horizon; (l,) what is
         #: kept on top. Any demand keeps an edge node, and none needs no headroom.
-        self.forecast, self.soon, self.headroom, (near, far) = _ahead(
+        self.forecast, self.peaks, self.headroom, (near, far) = _ahead(
             np.array([lender.gpus_needed for lender in lenders]).tobytes(),
             self.lead_s.tobytes(),
             _Arrays([self.many, self.edge, self.gpus]),
@@ -137,7 +137,7 @@ class Outlook:
     def offers(self) -> dict[int, list[int]]:
         """Return the nodes that each lender offers, of those that do; by lender."""
         may = (self.phase == _OWNED) & (self.spare > 0)[self.of]
-        if not may.any():
+        if not np.count_nonzero(may):
             return {}
         may &= (
             self._seen.now_s - self._seen.nodes.returned_s[self.node] >= self._options.cool_down_s
@@ -173,7 +173,7 @@ class Outlook:
 
     def _figures(self, index: int) -> tuple[Figure, ...]:
         lender = self._seen.lenders[index]
-        near, far = self.forecast.peak(self.soon)[:, index].tolist()
+        near, far = self.peaks[:, index].tolist()
         return (
             Figure("needed_gpus", lender.gpus_needed, lender.load_age_s),
             Figure("forecast_gpus", near, lender.load_age_s),
@@ -233,7 +233,7 @@ def _ahead(
     options: LoanOptions,
     histories: _Arrays,
 ) -> tuple[Forecast, Floats, Floats, Floats]:
-    """Forecast all lenders; (2, l) most GPUs needed after now, within the lead and the horizon.
+    """Forecast all lenders; (2, l) most GPUs needed from now on, within the lead and the horizon.
 
     With that comes (l,) the headroom on top, and (2, l) the nodes that both take. Those with like
     histories are forecast at once. Four times of five nobody reported anything new.
@@ -259,7 +259,7 @@ def _ahead(
     least = np.maximum(options.forecast.headroom_fraction * gpus * many, found.burst_gpus)
     headroom = np.maximum(np.where(np.isnan(margin), least, margin), 1.0)
     headroom = np.where(edge, -options.idle_gpus, headroom)
-    return found, soon, headroom, _nodes_for(found.peak(soon, headroom), gpus)
+    return found, found.peak(soon), headroom, _nodes_for(found.peak(soon, headroom), gpus)
 
 
 @lru_cache(maxsize=16)

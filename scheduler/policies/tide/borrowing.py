@@ -151,14 +151,13 @@ def idle(seen: Snapshot, loan_min_s: float) -> list[int]:
         seen: What is known.
         loan_min_s: A younger loan goes on: a job may be on its way.
     """
-    nodes = seen.nodes
+    nodes, lent = seen.nodes, seen.nodes.loan == _LENT
+    if not np.count_nonzero(lent):
+        return []
     held = np.bincount(seen.holdings.node, minlength=len(nodes.ids)) > 0
     empty = (nodes.free == nodes.gpus) | (~nodes.usable & ~held)  # or closed, and left by all
-    lent = ((nodes.loan == _LENT) & empty).nonzero()[0]
-    if not len(lent):
-        return []
-    old = seen.now_s - nodes.lent_since_s[lent] >= loan_min_s
-    found: list[int] = lent[old].tolist()
+    old = seen.now_s - nodes.lent_since_s >= loan_min_s
+    found: list[int] = (lent & empty & old).nonzero()[0].tolist()
     return found
 
 

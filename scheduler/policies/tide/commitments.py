@@ -55,7 +55,8 @@ def free_over_time(slack: Slack, schedule: Schedule, more: Sequence[Piece] = ())
         schedule: What they do.
         more: Other uses to be counted.
     """
-    who = np.flatnonzero(schedule.kept & ((schedule.level > 0) | np.isfinite(schedule.until_s)))
+    uses = schedule.kept & ((schedule.level > 0) | np.isfinite(schedule.until_s))
+    who = uses.nonzero()[0]
     level, back, until_s = schedule.level[who], schedule.back[who], schedule.until_s[who]
     lends = np.isfinite(until_s)
     ends_s = np.where(lends, until_s, slack.ends_s(who, level))
@@ -70,10 +71,10 @@ def free_over_time(slack: Slack, schedule: Schedule, more: Sequence[Piece] = ())
     to_s = np.concatenate((ends_s, later_s + HAIR_S, extra[:, 1]))
     gpus = np.concatenate((slack.sizes[level], slack.sizes[back[lends]], extra[:, 2]))
     at_s = np.concatenate((from_s, to_s))
-    order = np.argsort(at_s, kind="stable")
+    order = at_s.argsort(kind="stable")
     change = np.concatenate((-gpus, gpus))[order]
     starts_s = np.concatenate(([slack.now_s], np.maximum(at_s[order], slack.now_s)))
-    free = np.cumsum(np.concatenate(([slack.gpus], change)))
+    free = np.concatenate(([slack.gpus], change)).cumsum()
     last = np.append(starts_s[1:] > starts_s[:-1], True) & np.isfinite(starts_s)
     return Profile(starts_s[last], np.rint(free[last]).astype(np.int64))
 
@@ -106,13 +107,13 @@ def resume(slack: Slack, notes: Floats) -> Schedule:
     kept = was & ((slack.least > 0) | ((slack.present > 0) & (ends_s <= slack.due_s + GRACE_S)))
     kept[noted[lends]] = True
     schedule.kept = kept
-    least = np.where(slack.least > 0, slack.least, slack.present)
-    schedule.stay(np.flatnonzero(kept), least[kept])
+    least, who = np.where(slack.least > 0, slack.least, slack.present), kept.nonzero()[0]
+    schedule.stay(who, least[who])
     used = int(np.add.reduce(slack.sizes[schedule.level]))
     if used <= slack.gpus and np.count_nonzero(least[noted[lends]]) == len(noted[lends]):
         return schedule
     for others in (least, slack.present):
-        schedule.stay(np.flatnonzero(kept), others[kept])
+        schedule.stay(who, others[who])
         schedule.stay(noted, own)
         schedule.level[noted[lends]] = slack.present[noted[lends]]
         schedule.until_s[noted[lends]] = notes[noted[lends], 2]

@@ -76,7 +76,8 @@ def displaced_by(sizes: Ints, steps: Steps) -> Ints:
         steps: The steepest first.
     """
     cost = np.where(sizes[steps.end] == steps.cost, steps.cost, 0)
-    behind = np.append(np.maximum.accumulate((cost * steps.slope)[::-1])[::-1][1:], 0.0)
-    most = np.append(np.maximum.accumulate(cost[::-1])[::-1][1:], 0)
+    worth, behind, most = cost * steps.slope, np.zeros(len(cost)), np.zeros_like(cost)
+    np.maximum.accumulate(worth[:0:-1], out=behind[-2::-1])
+    np.maximum.accumulate(cost[:0:-1], out=most[-2::-1])
     found: Ints = np.where(behind > steps.cost * steps.slope, most, 0)
     return found

@@ -20,14 +20,13 @@ from scheduler.policies.tide.market import STAY, Market
 MOVES = 8
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Lots:
     """What all jobs would pay for the GPUs of each lot; K lots, S sites.
 
     In each lot a job bids for one site: where it must stay, or else the best for it.
     """
 
-    of: Ints  #: (S,) the lot of each site.
     own: list[Steps]  #: The steps of all jobs in each lot, the steepest first.
     room: list[int]  #: GPUs of each lot that nobody is promised.
     at: Ints  #: (K, r) the site that each job bids for.
@@ -44,19 +43,17 @@ def lots_of(market: Market, value: Floats, fixed: Ints, own: list[Steps], left: 
         own: The steps of all jobs at each site, the steepest first.
         left: (S,) GPUs that nobody is promised.
     """
-    of, each = np.empty(len(market.sites), dtype=np.int64), np.arange(len(fixed))
-    for one, sites in enumerate(market.lots):
-        of[sites] = one
+    each, stays = np.arange(len(fixed)), market.lot[fixed]
     first = np.array([sites[0] for sites in market.lots])
     at = np.repeat(first[:, None], len(fixed), axis=1)
     value_at, steps = value[first], [own[site] for site in first.tolist()]
     for one, sites in _of_several(market):
         most = [np.maximum.reduce(value[site, :, 1:], axis=1) for site in sites.tolist()]
-        at[one] = np.where(np.isin(fixed, sites), fixed, sites[np.argmax(most, axis=0)])
+        at[one] = np.where(stays == one, fixed, sites[np.argmax(most, axis=0)])
         value_at[one] = value[at[one], each]
         steps[one] = merged([own[site].of_rows(at[one] == site) for site in sites.tolist()])
     room = [int(np.maximum(left[sites], 0).sum()) for sites in market.lots]
-    return Lots(of, steps, room, at, value_at)
+    return Lots(steps, room, at, value_at)
 
 
 def settled(market: Market, value: Floats, fixed: Ints, left: Ints, lots: Lots, lot: Ints) -> Ints:
@@ -79,7 +76,7 @@ def settled(market: Market, value: Floats, fixed: Ints, left: Ints, lots: Lots, 
         steps = lots.own[one].of_rows(lot == one)
         steps = steps.of(slice(steps.fitting(lots.room[one])))
         wants = np.bincount(steps.row, steps.cost, len(lot))
-        stays = np.isin(fixed, sites)
+        stays = market.lot[fixed] == one
         room = (left - np.bincount(fixed[stays], wants[stays], len(left)))[sites]
         rows, first = np.unique(steps.row, return_index=True)
         comes, first = rows[~stays[rows]], first[~stays[rows]]
@@ -112,9 +109,10 @@ def relieved(market: Market, value: Floats, bound: Ints, site: Ints, level: Ints
     """
     site, sizes, moves = site.copy(), market.sizes[1:], 0
     idle = market.gpus - np.bincount(site, market.sizes[level], len(market.gpus))
-    for _, sites in _of_several(market):
+    for at, sites in _of_several(market):
+        there = (market.lot[site] == at) & (bound < 0)
         for one in sites.tolist():
-            may = np.isin(site, sites) & (site == market.home) & (site != one) & (bound < 0)
+            may = there & (site == market.home) & (site != one)
             rows = may.nonzero()[0]
             if idle[one] <= 0 or not len(rows):
                 continue

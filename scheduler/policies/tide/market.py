@@ -28,7 +28,7 @@ _AT_ONCE, _FEW = 2**16, 2**12
 _TRAINING, _EDGE = int(Kind.TRAINING), int(Kind.EDGE)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Market:
     """r jobs, S sites, k levels. Level 0 is no GPU; a job is at one site at most."""
 
@@ -38,6 +38,7 @@ class Market:
     sites: Ints  #: (S,) indices into `Pools`.
     firm: Bools  #: (S,) training's own: nobody takes them back.
     lots: tuple[Ints, ...]  #: Sites that have one price, together (`_lots`).
+    lot: Ints  #: (S + 1,) of each site, as an index into `lots`; the last is -1, for none.
     gpus: Ints  #: (S,) for all of the jobs together.
     home: Ints  #: (r,) site where it runs, -1: it waits, or must leave where it is.
     present: Ints  #: (r,) level held there.
@@ -130,13 +131,17 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
     pause_s[:, :, 0] = 0.0
     since_s = seen.now_s - jobs.changed_s[rows[at]]
     pause_s[here] = np.maximum(start_s[here[1:]] - since_s, 0.0)
+    lots, lot = _lots(kind, seen.pools.speed[sites], rate), np.full(len(sites) + 1, -1)
+    for one, together in enumerate(lots):
+        lot[together] = one
     return Market(
         now_s=seen.now_s,
         rows=rows,
         sizes=sizes,
         sites=sites,
         firm=kind == _TRAINING,
-        lots=_lots(kind, seen.pools.speed[sites], rate),
+        lots=lots,
+        lot=lot,
         gpus=gpus,
         home=home,
         present=present,

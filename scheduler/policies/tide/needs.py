@@ -36,10 +36,7 @@ def to_stay(
     own = away[home, each]  # what it has, a limit may have to pay for
     best = (own / sizes).max(axis=1, initial=0.0)
     away[home, each] = -np.inf
-    lot = np.empty(len(market.sites), dtype=np.int64)
-    for one, sites in enumerate(market.lots):
-        lot[sites] = one
-    share = np.where(lot[:, None] == lot[home], 1 - STAY, market.stay[jobs])
+    share = np.where(market.lot[:-1, None] == market.lot[home], 1 - STAY, market.stay[jobs])
     others = away.max(axis=2) - share * np.maximum(own[each, had - 1], 0.0)
     others = others.max(axis=0)
     # (m,) price at which each would stay

@@ -28,7 +28,7 @@ _TIE = 1e-9
 FAR = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Bids:
     """What all jobs would pay at all sites."""
 
@@ -57,7 +57,7 @@ class Bids:
         return self._found[one]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Cleared:
     """Who got what, at which price."""
 
@@ -136,7 +136,7 @@ def _clear(market: Market, value: Floats, promises: Promises, rank: Ints) -> Cle
         site, level = moved, levels(moved)
     # Prices swing: who got nothing where it bid may be worth more elsewhere than some who did.
     waits = (level == 0) & (bound < 0)
-    for _ in range(2 if len(own) > 1 else 0):
+    for _ in range(2 if len(own) > 1 and np.count_nonzero(waits) else 0):
         before = site.copy(), level
         for one in sites:
             here = site == one
@@ -155,7 +155,7 @@ def _clear(market: Market, value: Floats, promises: Promises, rank: Ints) -> Cle
     site, level = room_made(market, value, bound, site, level, lent)
     site, lacks = lacking(bids, (level == 0) & (bound < 0), site)
     lacks = np.where(lacks < FAR, np.maximum(lacks, 1), 0)
-    went_first = np.isin(np.arange(len(level)), first) & (level > 0)
+    went_first = np.logical_or.reduce(first[:, None] == np.arange(len(level))) & (level > 0)
     return Cleared(site, level, price, lacks, went_first, bids)
 
 
@@ -228,7 +228,7 @@ def _choose(market: Market, value: Floats, bound: Ints, bids: Bids) -> tuple[Int
     fixed = np.where(bound < 0, market.home, bound)
     lots = lots_of(market, value, fixed, bids.own, bids.left)
     lot, price = _priced(market, value, bound, lots)
-    return settled(market, value, fixed, bids.left, lots, lot), price[lots.of]
+    return settled(market, value, fixed, bids.left, lots, lot), price[market.lot[:-1]]
 
 
 def _priced(market: Market, value: Floats, bound: Ints, lots: Lots) -> tuple[Ints, Floats]:
@@ -245,7 +245,7 @@ def _priced(market: Market, value: Floats, bound: Ints, lots: Lots) -> tuple[Int
                 found[one] = steps.slope[mine[first]]
         return found
 
-    lot = kept = lots.of[np.maximum(bound, 0)]
+    lot = kept = market.lot[np.maximum(bound, 0)]
     if count == 1:
         return lot, missed(lot)
     firm = [market.firm[sites[0]] for sites in market.lots]
@@ -254,7 +254,7 @@ def _priced(market: Market, value: Floats, bound: Ints, lots: Lots) -> tuple[Int
     tie[:] = _TIE * (np.arange(count) + np.where(firm, 0, count))[:, None]
     home, runs, _ = market.here
     tie[:, runs] += market.stay[runs] * np.maximum(value[market.here], 0.0)
-    tie[lots.of[home], runs] = 0.0
+    tie[market.lot[home], runs] = 0.0
     # Levels first: numpy takes the greatest of contiguous arrays ten times as fast.
     by_level, parts = lots.value[:, :, 1:].transpose(2, 0, 1), by_part(lots.value)
     by_level = np.ascontiguousarray(by_level) if len(parts) == 1 else by_level
@@ -273,7 +273,7 @@ def _priced(market: Market, value: Floats, bound: Ints, lots: Lots) -> tuple[Int
     else:
         # Prices still swing: who runs moves only if it gains by that at those that it is told.
         best = np.maximum.reduce(by_level[:, :, runs] - price[:, None] * sizes) - tie[:, runs]
-        at, each = lots.of[home], np.arange(len(runs))
+        at, each = market.lot[home], np.arange(len(runs))
         stays = (bound[runs] < 0) & (best[at, each] >= best[lot[runs], each])
         lot[runs[stays]] = at[stays]
     return lot, price

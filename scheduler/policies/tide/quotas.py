@@ -92,7 +92,7 @@ class Quotas:
             floor: (r,) of `Promises`.
         """
         found = np.zeros(len(weight), dtype=np.bool_)
-        if not self.least.any():
+        if not np.count_nonzero(self.least):
             return found
         size, kept = market.sizes[market.base], np.where(bound >= 0, market.sizes[floor], 0)
         # Who runs stays: who waits has to be worth more by what a start may lose.

@@ -12,6 +12,7 @@ from scheduler.policies.interface import (
     Ints,
     Kind,
     Need,
+    Reason,
     Snapshot,
 )
 from scheduler.policies.parts.allot import Because, closing, no_pool
@@ -33,13 +34,17 @@ def explain(
     promises: Promises,
     quotas: Quotas,
     limited: Limited,
-) -> dict[int, Because]:
-    """Say it of all jobs on the market that change or wait: index into `Jobs` -> why."""
+) -> tuple[dict[int, Because], dict[int, Reason]]:
+    """Say it of all jobs on the market that change or wait: index into `Jobs` -> why.
+
+    Of most that wait the whole reason is given, since they are many.
+    """
     found = limited.found
     level, site = found.level, found.site
     told = ((level == 0) | (level != market.present) | (site != market.home)).nonzero()[0]
+    why = dict[int, Because]()
     if not len(told):
-        return {}
+        return why, {}
     per_gpu = value[site[told], told] / np.maximum(market.sizes, 1)
     at = np.where(level[told] > 0, level[told], 1 + per_gpu[:, 1:].argmax(axis=1))
     worth = np.maximum(per_gpu[np.arange(len(told)), at], 0.0)
@@ -53,8 +58,9 @@ def explain(
     have: list[float] = market.gpus.astype(np.float64).tolist()
     # Most of them wait since others pay more, and nothing else is to be said of them.
     plain = able & (level[told] == 0) & ~(bounded | limited.waits)[told]
+    plain &= seen.jobs.phase[market.rows[told]] == WAITING
     plain[told.searchsorted([*kept])] = False
-    why = _outbid(market, found, rivals, prices, told[plain], worth[plain])
+    outbid = _outbid(seen, market, found, rivals, prices, told[plain], worth[plain])
     rest = (~plain).nonzero()[0]
     told, worth, able = told[rest], worth[rest], able[rest]
     columns = (told, market.rows[told], site[told], level[told], found.missing[told], worth)
@@ -75,20 +81,22 @@ def explain(
             needs = (Need("gpus", have[mine], have[mine] + lacks),) if lacks > 0 else ()
             because = Because("market.outbid", rivals.at(mine), figures, needs)
             why[row] = _bound(because, quotas, limited, rivals, job) if bound else because
-    return why
+    return why, outbid
 
 
 def _outbid(
+    seen: Snapshot,
     market: Market,
     found: Cleared,
     rivals: "_Rivals",
     prices: list[Figure],
     jobs: Ints,
     worth: Floats,
-) -> dict[int, Because]:
-    """Say it of some jobs that got nothing: index into `Jobs` -> why.
+) -> dict[int, Reason]:
+    """Say of some jobs that wait and got nothing why that is so: index into `Jobs` -> reason.
 
     Args:
+        seen: What is known.
         market: Who competed.
         found: Who got what.
         rivals: Who has most.
@@ -96,24 +104,24 @@ def _outbid(
         jobs: (m,) their rows.
         worth: (m,) of a GPU to each.
     """
-    why: dict[int, Because] = {}
+    outbid, ids = dict[int, Reason](), seen.jobs.ids
     for mine in range(len(market.sites)) if len(jobs) else ():
         here = (found.site[jobs] == mine).nonzero()[0]
         if not len(here):
             continue
         lost_to, price, have = rivals.at(mine), prices[mine], float(market.gpus[mine])
         want = have + found.missing[jobs[here]]
-        told = [
-            Because(
+        columns = market.rows[jobs[here]], worth[here], want
+        for row, own, needs in zip(*(column.tolist() for column in columns), strict=True):
+            outbid[row] = Reason(
+                ids[row],
+                "waits",
                 "market.outbid",
-                lost_to,
                 (Figure("worth_per_gpu", own), price),
+                lost_to,
                 (Need("gpus", have, needs),) if needs > have else (),
             )
-            for own, needs in zip(worth[here].tolist(), want.tolist(), strict=True)
-        ]
-        why.update(zip(market.rows[jobs[here]].tolist(), told, strict=True))
-    return why
+    return outbid
 
 
 def _changed(
@@ -264,7 +272,7 @@ def _kept(market: Market, promises: Promises, found: Cleared, told: Ints) -> dic
 
 def _ousted(seen: Snapshot, market: Market) -> dict[int, Because]:
     """Say it of jobs whose nodes go back: index into `Jobs` -> why."""
-    if not market.ousted.any():
+    if not np.count_nonzero(market.ousted):
         return {}
     owner = {node: one.id for one in seen.lenders for node in one.nodes.tolist()}
     held = seen.holdings

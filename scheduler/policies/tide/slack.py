@@ -16,7 +16,7 @@ HAIR_S = 1e-3
 SPARE = 0.01
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Slack:
     """What some jobs could do at a site from now on. r jobs, k levels, level 0 is no GPU."""
 
@@ -71,8 +71,8 @@ def slack_at(market: Market, site: int, jobs: Ints, due_s: Floats) -> Slack:
         now_s=market.now_s,
         gpus=int(market.gpus[site]),
         sizes=market.sizes,
-        rate=market.rate[site, jobs],
-        work=market.work[jobs],
+        rate=rate,
+        work=work,
         due_s=due_s,
         pays=market.pays[site, jobs],
         present=present,

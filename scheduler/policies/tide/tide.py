@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from scheduler.policies.interface import WAITING, Bools, Floats, Ints, Plan, Snapshot
+from scheduler.policies.interface import WAITING, Bools, Floats, Ints, Plan, Reason, Snapshot
 from scheduler.policies.parts.allot import KEEP, Allotment, allot
 from scheduler.policies.parts.lending import lend_and_reclaim
 from scheduler.policies.parts.loans import LoanOptions
@@ -155,7 +155,7 @@ class Tide:
         gpus = np.where((jobs.phase == WAITING) | market.ousted, 0, KEEP)
         pool = jobs.pool.copy()
         notes: dict[str, tuple[float, ...]] = {}
-        why, repack = unable(seen, market), None
+        why, outbid, repack = unable(seen, market), dict[int, Reason](), None
         price, waits = np.zeros(len(seen.pools.ids)), np.zeros(len(jobs.ids), dtype=np.bool_)
         waits[market.rows] = True
         if len(market.rows) and len(market.sites):
@@ -176,7 +176,8 @@ class Tide:
                     value[site, job, 1:] = -np.inf
                 limited = clear_within(market, value, promises, quotas, within, rank)
             found = limited.found
-            why = explain(seen, market, value, promises, quotas, limited) | why
+            told, outbid = explain(seen, market, value, promises, quotas, limited)
+            why = told | why
             # Who waits keeps what it has, where that is what it is to have more of.
             stays = np.where(found.site == market.home, market.sizes[market.present], 0)
             gpus[market.rows] = np.where(limited.waits, stays, market.sizes[found.level])
@@ -190,5 +191,7 @@ class Tide:
         left, given = np.zeros(len(price), dtype=np.int64), gpus > 0
         left[market.sites] = market.gpus
         np.subtract.at(left, pool[given], gpus[given])
-        allotment = Allotment(gpus, "market.price", pool=pool, repack=repack, why=why, notes=notes)
+        allotment = Allotment(
+            gpus, "market.price", pool=pool, repack=repack, why=why, waits=outbid, notes=notes
+        )
         return _Shared(allotment, price, left, waits)
