@@ -111,6 +111,15 @@ def test_paused_and_killed_daemons_come_up_again(folder: Folder) -> None:
     assert folder.say("sinfo -hNo '%N %T'").split() == ["n1", "idle", "n2", "idle"]
 
 
+def test_devices_that_are_named_are_one_nodes_gpus(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_SLURM_GPUS", "/dev/null,/dev/zero,/dev/full")
+    assert folder.run("up").returncode == 0
+    assert folder.say("sinfo -hNo '%N %G'").split() == ["n1", "gpu:3"]
+    assert folder.run("down", "--wipe").returncode == 0
+
+
 def test_folder_that_daemons_cannot_use_is_refused(tmp_path: Path) -> None:
     done = Folder(tmp_path / "a b").run("up")
     assert done.returncode == 2
