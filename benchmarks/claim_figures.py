@@ -65,6 +65,21 @@ def several_agents(now: Raw, before: Raw, peers: Raw) -> str:
     return f"{percent(costs)} (before: {percent(did)}); {percent(mean_s(now, 4) / shortest_s - 1)}"
 
 
+def gpu_types(*raws: Raw) -> str:
+    """How far the mean of `tide` is from the best other's, at each rate of jobs."""
+    said = []
+    for raw in raws:
+        for rate_h in sorted({row["rate_h"] for row in raw["rows"]}):
+            hours: dict[str, float] = {}
+            for row in raw["rows"]:
+                if row["rate_h"] == rate_h:
+                    hours[row["policy"]] = hours.get(row["policy"], 0.0) + row["mean_jct_h"]
+            ours = hours.pop("tide")
+            best = min(hours, key=lambda policy: hours[policy])
+            said.append(f"{percent(ours / hours[best] - 1)} (`{best}`)")
+    return ", ".join(said)
+
+
 def tail(raw: Raw) -> str:
     """How far `tide`, as it is by default, is from the best of both."""
     run = of(raw["runs"], policy="tide:patience_s=21600")

@@ -22,6 +22,13 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "simulated-day.md",
+        "the same, `tide` and `aryl` again",
+        figures.day,
+        "the same two seeds",
+        ("day-tide-aryl.json",),
+    ),
+    Claim(
+        "simulated-day.md",
         "the same jobs without deadlines and priorities",
         figures.day,
         "two seeds, and the best of the others above alone",
@@ -47,6 +54,13 @@ CLAIMS: tuple[Claim, ...] = (
         figures.fresh,
         "made of the same jobs and arrivals; not tuned on",
         ("unknown-lengths-fresh.json",),
+    ),
+    Claim(
+        "unknown-lengths.md",
+        "the same when lengths were first learned",
+        figures.fresh,
+        "the first run of these ten",
+        ("unknown-lengths.json#seeds_101_to_110",),
     ),
     Claim(
         "capacity.md",
@@ -82,6 +96,14 @@ CLAIMS: tuple[Claim, ...] = (
         figures.several_agents,
         "three seeds, load 0.9; peers at the commit of their file",
         ("several-agents-tide.json", "several-agents-before.json", "several-agents.json"),
+    ),
+    Claim(
+        "gpu-types.md",
+        "three types of GPUs, Gavel's jobs: mean of `tide` against the best other; 7 jobs an hour, "
+        "10, and 10 where changes cost 30 s",
+        figures.gpu_types,
+        "three seeds of 500 jobs, of which 125 in the middle count",
+        ("gpu-types.json", "gpu-types-30.json"),
     ),
     Claim(
         "tail.md",

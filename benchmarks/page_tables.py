@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 _ADDED = {
@@ -102,10 +103,33 @@ def _figure(number: float) -> str:
     return f"{number:,.0f}" if number >= 10 else f"{number:.1f}"
 
 
+def gpu_types(data: Path, name: str) -> str:
+    """Make the table of policies on several types of GPUs: means over seeds, and each seed's."""
+    raw = json.loads((data / f"{name}.json").read_text("utf-8"))
+    columns = "jobs an hour|policy|hours a job|each seed|p99, hours|restarts a job"
+    lines = [f"| {' | '.join(columns.split('|'))} |", "|---" * 6 + "|"]
+    for rate_h in sorted({row["rate_h"] for row in raw["rows"]}):
+        mine = [row for row in raw["rows"] if row["rate_h"] == rate_h]
+        for policy in dict.fromkeys(row["policy"] for row in mine):
+            runs = [row for row in mine if row["policy"] == policy]
+            cells = (
+                f"{rate_h:g}" if runs[0] is mine[0] else "",
+                f"`{policy}`",
+                f"{mean(row['mean_jct_h'] for row in runs):.1f}",
+                ", ".join(f"{row['mean_jct_h']:.1f}" for row in runs),
+                f"{mean(row['p99_jct_h'] for row in runs):.0f}",
+                f"{mean(row['restarts_per_job'] for row in runs):.1f}",
+            )
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 #: By name, each table's maker, from the folder of raw files.
 TABLES: Mapping[str, Callable[[Path], str]] = {
     "capacity": lambda data: capacity(data, ""),
     "console": console,
+    "gpu-types": lambda data: gpu_types(data, "gpu-types"),
+    "gpu-types-30": lambda data: gpu_types(data, "gpu-types-30"),
     "capacity-priority": lambda data: capacity(data, "-priority"),
     "tail": tail,
 }
