@@ -267,3 +267,14 @@ def test_a_closed_way_is_named(place: Path) -> None:
     with pytest.raises(PermissionError, match=r"closed is closed to the users of jobs; chmod o\+x"):
         Tenants(place / "closed" / "agent", FIRST)
     assert stat.S_IMODE((place / "closed").stat().st_mode) == 0o700
+
+
+@need_root
+def test_a_closed_way_behind_a_link_is_named(place: Path) -> None:
+    """The agent started, and no job could enter its folder."""
+    (place / "closed/open").mkdir(parents=True)
+    (place / "closed").chmod(0o700)
+    (place / "link").symlink_to(place / "closed/open")
+    for folder in ("link", "link/agent"):
+        with pytest.raises(PermissionError, match="closed is closed to the users of jobs"):
+            Tenants(place / folder, FIRST)
