@@ -52,7 +52,10 @@ class Tenants:
                 'takes an agent that is root; run it as root, or say isolation = "none": then jobs '
                 "can read what the agent can, its keys and the store's login too"
             )
+        made = [folder for folder in root.parents if not folder.exists()]
         root.mkdir(parents=True, exist_ok=True)
+        for folder in made:  # a service's umask closes what it makes
+            allow_traversal(folder)
         for folder in closed_to_jobs(root):
             raise PermissionError(
                 f"agent.workers.folder: {folder} is closed to the users of jobs; "
