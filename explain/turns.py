@@ -26,8 +26,8 @@ def positions(state: ClusterState) -> Mapping[str, int]:
 
     It is the order in which the policy would try to start them now. Empty where the policy keeps
     none: most set prices, shares or sizes of all jobs at once. A job that waits for something else,
-    such as the end of a hold or of a pause, has no place.
+    such as the end of a hold or of a pause, or a node in contact, has no place.
     """
-    policy = _queueing(state.leader.policy)
-    turns = [] if policy is None else policy.queue(View().snapshot(state))
+    policy, seen = _queueing(state.leader.policy), View().snapshot(state)
+    turns = [] if policy is None or not seen.nodes.ids else policy.queue(seen)
     return {job: place for place, job in enumerate(turns, 1)}

@@ -17,13 +17,7 @@ from scheduler.core.state import LEAST_S
 from scheduler.core.stimuli import Curve, CurvesLearned, Length, LengthsLearned
 from scheduler.estimator.lengths import Lengths
 from schemas.commands import ScaleGang, StartGang, StopGang
-from schemas.events import (
-    GangHeld,
-    JobProgressed,
-    StopReason,
-    WorkerStarted,
-    WorkerStopped,
-)
+from schemas.events import GangHeld, JobProgressed, StopReason, WorkerStarted, WorkerStopped
 from schemas.values import NodeGpus
 from simulator.driver import START_S, Say
 from simulator.gang import Allocation, Gang, Ground, Witness, steps_of, submission
@@ -264,10 +258,8 @@ class Gangs:
         leave_s = self._leave_s(gang) if saves else 0.0
         if leave_s > 0.0:
             self._tell_stop(gang, now_s)
-        if leave_s > order.grace_s:
-            self._later(gang, now_s, order.grace_s, partial(self._cut_off, reason=reason))
-        else:
-            self._later(gang, now_s, leave_s, partial(self._gone, reason=reason))
+        end = self._cut_off if leave_s > order.grace_s else self._gone
+        self._later(gang, now_s, min(leave_s, order.grace_s), partial(end, reason=reason))
 
     def kill(self, node: str, now_s: float) -> None:
         """Let all gangs on a node lose what they did since their newest checkpoint."""

@@ -138,15 +138,17 @@ def _hosted() -> "type[Hosted]":
 def settings_of(options: Options) -> Settings:
     """Give the engine's settings of a run.
 
-    Ideal agents never fall silent, so that nobody need be asked whether it is there.
+    Ideal agents never fall silent, so that nobody need be asked whether it is there, nor whether
+    GPUs are still held: their answer, which takes no time, would be news to decide on.
     """
-    unheard_s = _LONG_S if options.agents == "ideal" else Settings().unheard_s
+    ideal, usual = options.agents == "ideal", Settings()
     return Settings(
         cycle_s=min(options.round_s, _LONG_S),
         cycle_gap_s=options.merge_s,
         rounds_only=not options.on_events,
-        unheard_s=unheard_s,
-        owner_silence_s=None if options.agents == "ideal" else Settings().owner_silence_s,
+        unheard_s=_LONG_S if ideal else usual.unheard_s,
+        start_timeout_s=_LONG_S if ideal else usual.start_timeout_s,
+        owner_silence_s=None if ideal else usual.owner_silence_s,
     )
 
 

@@ -19,6 +19,24 @@ FETCHED = "fetched"
 _FILE = "tenants.json"
 
 
+def closed_to_jobs(root: Path) -> list[Path]:
+    """Name the folders above `root` that the users of jobs may not pass, as far as they are there.
+
+    Where links lead there, they pass what is above each link and what is above its end.
+    """
+    ends = [Path(os.path.realpath(one)) for one in (root, *root.parents)]
+    above = dict.fromkeys(folder for end in ends for folder in (end, *end.parents))
+    return [folder for folder in above if folder != ends[0] and _is_closed(folder)]
+
+
+def _is_closed(folder: Path) -> bool:
+    try:
+        mode = folder.stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISDIR(mode) and not mode & stat.S_IXOTH
+
+
 class Tenants:
     """Gives each tenant its user id."""
 
@@ -34,13 +52,15 @@ class Tenants:
                 'takes an agent that is root; run it as root, or say isolation = "none": then jobs '
                 "can read what the agent can, its keys and the store's login too"
             )
+        made = [folder for folder in root.parents if not folder.exists()]
         root.mkdir(parents=True, exist_ok=True)
-        for folder in root.parents:
-            if not folder.stat().st_mode & stat.S_IXOTH:
-                raise PermissionError(
-                    f"agent.workers.folder: {folder} is closed to the users of jobs; "
-                    f"chmod o+x {folder}, or name another folder"
-                )
+        for folder in made:  # a service's umask closes what it makes
+            allow_traversal(folder)
+        for folder in closed_to_jobs(root):
+            raise PermissionError(
+                f"agent.workers.folder: {folder} is closed to the users of jobs; "
+                f"chmod o+x {folder}, or name another folder"
+            )
         os.setgroups([])  # else the agent could, as a job's user, read what these groups may
         self._path, self._first = root / _FILE, first_uid
         said = read_json(self._path) or {}

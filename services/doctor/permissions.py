@@ -2,10 +2,10 @@
 
 import os
 import pwd
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from runtime.executors.tenants import closed_to_jobs
 from services.doctor.disk import existing, is_there
 from services.doctor.finding import CheckContext, Finding, Reporter
 from services.install.changes import masked
@@ -65,13 +65,12 @@ def _of_isolation(context: CheckContext, me: str) -> Iterator[Finding]:
             f"run the agent as root, or {_NONE}",
         )
     elif runs == "processes":
-        for folder in workers.folder.parents:
-            if is_there(folder) and not folder.stat().st_mode & stat.S_IXOTH:
-                yield _report.problem(
-                    f"agent.workers.folder: {folder} is closed to the users of jobs, so no agent "
-                    "starts",
-                    f"chmod o+x {folder}, or name another folder",
-                )
+        for folder in closed_to_jobs(workers.folder):
+            yield _report.problem(
+                f"agent.workers.folder: {folder} is closed to the users of jobs, so no agent "
+                "starts",
+                f"chmod o+x {folder}, or name another folder",
+            )
 
 
 def _of_memory(memory: Path, me: str) -> Iterator[Finding]:

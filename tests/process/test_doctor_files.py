@@ -148,6 +148,12 @@ def test_a_folder_that_is_closed_to_tenants_users(ward: Ward) -> None:
         assert (found.verdict, found.fix.partition(",")[0]) == ("problem", f"chmod o+x {closed}")
         Path(closed).chmod(0o711)
         assert ward.only(permissions.check).verdict == "ok"
+        (behind := Path(closed, "behind")).mkdir(mode=0o700)
+        for end in (behind, behind / "open"):
+            end.mkdir(exist_ok=True)
+            (link := Path(closed, f"to-{end.name}")).symlink_to(end)
+            ward.settings["agent.workers.folder"] = link / "runs"
+            assert ward.only(permissions.check).fix.startswith(f"chmod o+x {behind}, ")
 
 
 @pytest.mark.parametrize("option", ["mqtt.key_file", "gateway.auth.secret_file"])

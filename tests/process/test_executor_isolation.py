@@ -267,3 +267,25 @@ def test_a_closed_way_is_named(place: Path) -> None:
     with pytest.raises(PermissionError, match=r"closed is closed to the users of jobs; chmod o\+x"):
         Tenants(place / "closed" / "agent", FIRST)
     assert stat.S_IMODE((place / "closed").stat().st_mode) == 0o700
+
+
+@need_root
+def test_a_way_that_the_agent_makes_is_not_closed(place: Path) -> None:
+    """It was, by the umask of the installed service, and no agent started."""
+    before = os.umask(0o027)
+    try:
+        Tenants(place / "srv/tidegate/agent", FIRST)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((place / "srv/tidegate").stat().st_mode) == 0o711
+
+
+@need_root
+def test_a_closed_way_behind_a_link_is_named(place: Path) -> None:
+    """The agent started, and no job could enter its folder."""
+    (place / "closed/open").mkdir(parents=True)
+    (place / "closed").chmod(0o700)
+    (place / "link").symlink_to(place / "closed/open")
+    for folder in ("link", "link/agent"):
+        with pytest.raises(PermissionError, match="closed is closed to the users of jobs"):
+            Tenants(place / folder, FIRST)

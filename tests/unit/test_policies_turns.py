@@ -13,6 +13,7 @@ from scheduler.journal import JournalReader, fold
 from scheduler.policies.interface import Queueing
 from scheduler.policies.registry import POLICIES, make_policy
 from scheduler.replay import entries, stimuli
+from schemas.events import NodeDied
 from schemas.requests import HoldJob
 from schemas.topics import JOURNAL
 from tests.builders import Cell, node_born, request_of, submitted
@@ -54,6 +55,19 @@ def test_who_starts_is_who_is_first_in_the_order(name: str, seed: int) -> None:
     assert "j3" not in turns, "it waits for the end of its back-off, not for its turn"
     assert len(turns) == 11
     assert set(sizes(decide(policy, seen))) == set(turns[:4])
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_while_no_node_is_in_contact_nobody_has_a_turn(name: str) -> None:
+    """`tidegate jobs --position` ended with an error of a library."""
+    cell = Cell()
+    cell.feed(submitted("a", gpus_min=2, gpus_max=2))
+    cell.state.leader.policy = name
+    assert positions(cell.state) == {}
+    cell.feed(node_born("n0"))
+    assert positions(cell.state) == {"a": 1}
+    cell.feed(NodeDied(node="n0", reason="power"))
+    assert positions(cell.state) == {}
 
 
 def test_a_job_that_is_held_has_no_turn_and_a_look_changes_nothing() -> None:

@@ -123,6 +123,14 @@ def test_agents_that_take_time_save_first_and_start_when_the_gpus_are_free() -> 
     assert (out.restarts[:2].tolist(), out.preemptions[:2].tolist()) == ([2, 1], [1, 0])
 
 
+def test_a_gang_that_saves_for_long_before_it_leaves_some_gpus_is_waited_for() -> None:
+    """From 600 s on its agent was asked for them again and again, within one moment."""
+    job = replace(entry("a", work=20_000.0), checkpoint_cost_s=700.0)
+    policy = Script({0.0: {"a": {0: 4}}, 120.0: {"a": {0: 2}}})
+    out = run(policy, job, instant=False, on_events=True)
+    assert out.end_s[0] == 130.0 + (20_000 - 4 * 110) / 2
+
+
 def test_the_same_allocation_again_changes_nothing() -> None:
     out = run(Script({0.0: {"a": {0: 1}}, 60.0: {"a": {0: 1}}}), entry("a"))
     assert (out.end_s[0], out.restarts[0]) == (110.0, 0)
