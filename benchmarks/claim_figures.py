@@ -159,6 +159,15 @@ def growth(raw: Raw) -> str:
     return percent(mean(often) / mean("never") - 1)
 
 
+def decision(raw: Raw) -> str:
+    row = of(raw["rows"], gpus=2_048, jobs=400, mode="steady")
+    return f"{row['cpu_ms']:.1f} / {row['cpu_p99_ms']:.1f} ms"
+
+
+def measured(name: str, unit: str) -> Callable[[Raw], str]:
+    return lambda raw: f"{round(raw['figures'][name], -2):,.0f} {unit}"
+
+
 def cycle(raw: Raw) -> str:
     cell = of(raw["cells"], nodes=10_000, jobs=50_000)["steady"]
     return f"{cell['cycle_p50_s']:.1f} s median, {cell['cycle_p99_s']:.1f} s p99"
