@@ -3,8 +3,8 @@
 
 PYTHON ?= python3
 ARGS ?=
-# Most of what tests do is wait, so six workers share them, file by file; a selection needs none.
-WORKERS ?= $(if $(ARGS),0,6)
+# Most of what tests do is wait, so four workers share them, file by file; a selection needs none.
+WORKERS ?= $(if $(ARGS),0,4)
 MINUTES ?= 30
 SEED ?= 1
 SEEDS ?= 100

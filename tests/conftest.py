@@ -14,8 +14,6 @@ from scheduler.core.engine import Engine
 #: The fixtures that give brokers, clusters and real workers.
 pytest_plugins = ["tests.brokers", "tests.kubernetes_bed", "tests.slurm", "tests.workers"]
 
-#: A worker that begins with a long file last is waited for by the others: the short files of
-#: `integration` come after the longest, which are of `chaos`.
 LAYERS = (
     "unit",
     "property",
@@ -32,8 +30,8 @@ LAYERS = (
     "packaging",
     "deploy",
     "security",
-    "chaos",
     "integration",
+    "chaos",
 )
 TESTS = Path(__file__).parent
 #: What changes how programs print.
