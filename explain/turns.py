@@ -28,6 +28,9 @@ def positions(state: ClusterState) -> Mapping[str, int]:
     none: most set prices, shares or sizes of all jobs at once. A job that waits for something else,
     such as the end of a hold or of a pause, or a node in contact, has no place.
     """
-    policy, seen = _queueing(state.leader.policy), View().snapshot(state)
-    turns = [] if policy is None or not seen.nodes.ids else policy.queue(seen)
+    policy = _queueing(state.leader.policy)
+    if policy is None:  # a snapshot of a large cell takes long
+        return {}
+    seen = View().snapshot(state)
+    turns = policy.queue(seen) if seen.nodes.ids else []
     return {job: place for place, job in enumerate(turns, 1)}

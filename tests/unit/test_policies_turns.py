@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bus.reading import open_log
+from explain import turns
 from explain.turns import keeps_order, positions
 from scheduler.core.state import ClusterState, policy_name, state_hash
 from scheduler.core.transitions import JobState
@@ -67,6 +68,15 @@ def test_while_no_node_is_in_contact_nobody_has_a_turn(name: str) -> None:
     cell.feed(node_born("n0"))
     assert positions(cell.state) == {"a": 1}
     cell.feed(NodeDied(node="n0", reason="power"))
+    assert positions(cell.state) == {}
+
+
+def test_no_snapshot_is_made_for_a_policy_without_an_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of a large cell takes long, and the default policy keeps none."""
+    cell = Cell()
+    cell.feed(submitted("a"))
+    cell.state.leader.policy = "tide"
+    monkeypatch.setattr(turns, "View", None)
     assert positions(cell.state) == {}
 
 
