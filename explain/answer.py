@@ -7,7 +7,7 @@ from typing import Any
 from explain.history import Line, history
 from explain.moments import day_clock, duration, is_demo, is_simulated
 from explain.refusals import Refusal, in_words
-from explain.standing import NO_NODE, lacks_nodes, standing_of
+from explain.standing import NO_NODE, lacks_nodes, standing_of, waits_for_nodes
 from explain.story import Event, Given, Kept, Reclaim, Story, outputs_of
 from scheduler.core.state import ClusterState, Job
 from scheduler.core.transitions import JobState
@@ -116,9 +116,9 @@ class Answer:
     def given(self) -> Given | None:
         """The reason that explains what it is doing now."""
         job, state = self.job, self.reading.state
+        if job is not None and waits_for_nodes(state, job) and lacks_nodes(state):
+            return Given(self.now_s, Reason(job.id, "waits", NO_NODE))
         if job is not None and job.state in (JobState.QUEUED, JobState.MIGRATING):
-            if job.id not in state.standing.holds and lacks_nodes(state):
-                return Given(self.now_s, Reason(job.id, "waits", NO_NODE))
             return self.story.latest
         for given in reversed(self.story.reasons):
             if given.reason.verb not in ("waits", "keeps"):

@@ -12,7 +12,7 @@ from explain.measured import Measured
 from explain.phrases import SHORT
 from explain.progress import Length, length_of, outlook, share_done
 from explain.shares import few
-from explain.standing import NO_NODE, lacks_nodes
+from explain.standing import NO_NODE, lacks_nodes, waits_for_nodes
 from explain.story import End, Kept
 from explain.wording import Wording, reason_from
 from scheduler.core.freezes import freeze_of
@@ -239,7 +239,7 @@ def _job_row(
 
 def _reason(job: Job, state: ClusterState, *, lacking: bool) -> Mapping[str, Any] | None:
     """Give the newest reason of a job; of one that waits while no node is in contact, that."""
-    if lacking and job.state is JobState.QUEUED and job.id not in state.standing.holds:
+    if lacking and waits_for_nodes(state, job):
         return reason_to_dict(Reason(job.id, "waits", NO_NODE))
     return job.why
 

@@ -43,9 +43,15 @@ def standing_of(state: ClusterState, job: Job, origin_s: float) -> list[str]:
 
 
 def lacks_nodes(state: ClusterState) -> bool:
-    """Whether jobs wait because no node is in contact, and for nothing that people asked for."""
+    """Whether jobs wait because no node is in contact, and not because starts are paused."""
     alive = any(node.state is NodeState.ALIVE for node in state.nodes.values())
     return not alive and "starts" not in state.standing.pauses
+
+
+def waits_for_nodes(state: ClusterState, job: Job) -> bool:
+    """Whether a job of a cell that `lacks_nodes` waits for that."""
+    waits = job.state in (JobState.QUEUED, JobState.MIGRATING)
+    return waits and job.id not in state.standing.holds
 
 
 def _cordoned(state: ClusterState, job: Job, origin_s: float) -> list[str]:
