@@ -103,8 +103,9 @@ def simulate(
         float, typer.Option(help="Seconds that a node which failed is gone.")
     ] = 1800.0,
     checkpoint_s: Annotated[
-        float, typer.Option(help="Seconds between a job's checkpoints, where nodes fail.")
-    ] = 1800.0,
+        float,
+        typer.Option(help="Seconds between a job's checkpoints, where nodes fail; as agents do."),
+    ] = 750.0,
     sizes: Annotated[str, typer.Option(help="Sizes offered: ladder, all, powers.")] = "ladder",
     hours: Annotated[float | None, typer.Option(help="Stop after so many hours.")] = None,
     processes: Annotated[

@@ -73,8 +73,9 @@ class Case:
     agents: Agents = "ideal"
     mtbf_h: float = math.inf  #: Mean time that a node is up between two failures; inf: none fail.
     repair_s: float = 1800.0  #: How long a node that failed is gone.
-    #: How often gangs save their work where nodes fail; it costs nothing.
-    checkpoint_s: float = 1800.0
+    #: How often gangs save their work where nodes fail, by default in the middle of what agents
+    #: do (`runtime.core.state.Limits`); it costs nothing.
+    checkpoint_s: float = 750.0
     grid: Grid = "ladder"  #: Which sizes are offered, besides those asked for.
     horizon_s: float = math.inf
     journal: str | None = None  #: File for its records (`simulator.log`).
