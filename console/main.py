@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from console.start import importing
 
@@ -13,6 +14,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     # Before numpy comes. Matrices here have some ten rows: a second thread would only spin.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed before we came
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a bar's characters gets question marks, not an error.
         with contextlib.suppress(AttributeError, ValueError):
@@ -24,6 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = begin(given)
         if code is None:
+            if arguments is None:
+                _keep_standard_output()
             from console.verbs import run  # a service does without it, and all that it imports
 
             code = run(given)
@@ -34,6 +40,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _keep_standard_output() -> None:
+    """Send what libraries in C write to standard output to standard error.
+
+    scipy's solver of integer programs prints lines of its own (HiGHS, in every scipy up to 1.17 at
+    least), which would stand in the JSON of `--json -`.
+    """
+    sys.stdout.flush()
+    with contextlib.suppress(OSError, ValueError):  # standard error is closed
+        if sys.stdout.fileno() == 1:
+            ours = os.dup(1)
+            os.dup2(2, 1)
+            encoding, errors = sys.stdout.encoding, sys.stdout.errors
+            sys.stdout = os.fdopen(ours, "w", encoding=encoding, errors=errors)
 
 
 if __name__ == "__main__":
