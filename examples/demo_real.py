@@ -24,6 +24,8 @@ from pathlib import Path
 from load import Load, trace
 from verdict import TIDEGATE, effects, judged, tidegate
 
+from benchmarks.provenance import provenance
+
 HERE = Path(__file__).resolve().parent
 #: Inference servers, one to a node, and how each speaks of itself.
 NODES = {"serve-1": "vllm", "serve-2": "triton", "serve-3": "vllm", "serve-4": "triton"}
@@ -274,7 +276,7 @@ def main() -> int:
     figures = judged(folder, f"kafka:/{space}", load, work.command, STEPS, work.tolerance)
     print(json.dumps(figures, indent=1))
     if options.json:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+        options.json.write_text(json.dumps({**provenance(), **figures}, indent=1) + "\n")
     good = (
         figures["weights_equal"] and figures["replay_identical"] and figures["moves"] >= 2
         and max(figures["sizes"]) == 4
