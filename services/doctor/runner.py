@@ -68,6 +68,13 @@ class _Running:
         try:
             for finding in check(context):
                 self._found.append(finding)
+        except OSError as error:
+            what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            self._found.append(
+                Reporter(self._name).problem(
+                    what, "name another in the configuration, or see why this machine cannot use it"
+                )
+            )
         except Exception as error:  # noqa: BLE001  a check that fails must not hide the others
             self._found.append(
                 Reporter(self._name).problem(

@@ -320,6 +320,16 @@ def test_a_check_that_hangs_or_breaks_holds_up_nobody(ward: Ward) -> None:
     assert worst(found[:1]) == 0
 
 
+def test_a_name_that_no_disk_takes_is_said_as_the_system_says_it(ward: Ward) -> None:
+    long = str(ward.folder / ("x" * 300))
+    ward.settings["agent.workers.folder"] = long
+    found = [
+        one for one in run_checks(ward.context(clock=SystemClock())) if one.verdict == "problem"
+    ]
+    assert [one for one in found if one.found == f"{long}: File name too long"]
+    assert not [one for one in found if "report it" in one.fix]
+
+
 def test_gpus_of_which_nobody_says_who_serves_on_them_are_a_problem(ward: Ward) -> None:
     del ward.settings["agent.owner"]
     found = [one for one in ward.says(gpus.check) if one.verdict == "problem"]
