@@ -5,7 +5,7 @@ A table stands between `<!-- table NAME -->` and `<!-- end of table -->`.
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -124,12 +124,52 @@ def gpu_types(data: Path, name: str) -> str:
     return "\n".join(lines)
 
 
+def failures(data: Path, name: str) -> str:
+    """Make the table of policies whose nodes fail: means over seeds, sums where counts are."""
+    raw = json.loads((data / f"{name}.json").read_text("utf-8"))
+    often = list(dict.fromkeys(run["mtbf_h"] for run in raw["runs"]))
+    timed = any(run["deadlines"] for run in raw["runs"])
+    columns = [
+        *("policy", "mean, s: never", *(f"after {hours} h" for hours in often[1:]), "p99, s"),
+        *(["deadlines met"] if timed else []),
+        *("gangs that failures ended", "GPU hours done again, of those held", "restarts a job"),
+    ]
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for policy in dict.fromkeys(run["policy"] for run in raw["runs"]):
+        found = {
+            hours: [r for r in raw["runs"] if (r["policy"], r["mtbf_h"]) == (policy, hours)]
+            for hours in often
+        }
+        never, last = found[often[0]], found[often[-1]]
+        was_s, now_s = _mean(never, "mean_jct_s"), [_mean(found[h], "mean_jct_s") for h in often]
+        met = [sum(run["deadlines_met"] for run in runs) for runs in (never, last)]
+        again_h = sum(run["lost_gpu_s"] for run in last) / 3600.0
+        cells = (
+            *(f"`{policy}`", f"{was_s:,.0f}"),
+            *(f"{one_s:,.0f} ({_change(one_s / was_s - 1)})" for one_s in now_s[1:]),
+            f"{_mean(never, 'p99_jct_s'):,.0f} / {_mean(last, 'p99_jct_s'):,.0f}",
+            *([f"{met[0]:,} / {met[1]:,}"] if timed else []),
+            f"{sum(run['kills'] for run in last):,}",
+            f"{again_h:,.0f} of {sum(run['gpu_h'] for run in last):,.0f}",
+            f"{_mean(never, 'restarts_per_job'):.2f} / {_mean(last, 'restarts_per_job'):.2f}",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _mean(runs: Sequence[Mapping[str, Any]], name: str) -> float:
+    return mean(float(run[name]) for run in runs)
+
+
 #: By name, each table's maker, from the folder of raw files.
 TABLES: Mapping[str, Callable[[Path], str]] = {
     "capacity": lambda data: capacity(data, ""),
     "console": console,
     "gpu-types": lambda data: gpu_types(data, "gpu-types"),
     "gpu-types-30": lambda data: gpu_types(data, "gpu-types-30"),
+    "failures-generated": lambda data: failures(data, "failures-generated"),
+    "failures-pollux-1": lambda data: failures(data, "failures-pollux-1"),
+    "failures-pollux-3": lambda data: failures(data, "failures-pollux-3"),
     "capacity-priority": lambda data: capacity(data, "-priority"),
     "tail": tail,
 }
