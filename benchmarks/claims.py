@@ -34,7 +34,7 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
         "benchmarks/forecast.py",
     ),
     "edge.md": (*_SIMULATED, "benchmarks/edge.py"),
-    "gpu-types.md": (*_SIMULATED, "benchmarks/gpu_types.py"),
+    "gpu-types.md": (*_SIMULATED, "benchmarks/gpu_types.py", "benchmarks/sia_types.py"),
     "failures.md": (*_SIMULATED, "benchmarks/failing.py"),
     "peers.md": (*_SIMULATED, "benchmarks/published.py"),
     "speed.md": (
