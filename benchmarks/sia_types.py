@@ -6,7 +6,8 @@ A100, and jobs of Pollux's applications, which tune their batch. Each applicatio
 goodput on T4s, as in `simulator.physics.pollux`, the profile being the same; how much faster it is
 on another type is one number, the mean over 1 to 8 GPUs and all epochs of what was measured there.
 Sia's simulator has a curve for each type instead, so that figures are to be compared with each
-other, not with the article's. What a job needs is known, and each change pauses it for 30 s.
+other, not with the article's. Each change pauses a job for 30 s. What a job needs is known; with
+`--unknown` it is learned from jobs of its application, as of jobs that declare no total.
 
 Policies decide at events, or in the rounds of their papers.
 """
@@ -50,6 +51,7 @@ class Setting:
 
     policy: str
     workload: Path
+    unknown: bool  #: Whether jobs do not say how much they need.
 
 
 class _Anywhere(Oracle):
@@ -99,11 +101,11 @@ def faster(roots: dict[str, Path]) -> Faster:
     return found
 
 
-def entries(root: Path, speeds: Faster, workload: Path) -> list[Entry]:
+def entries(root: Path, speeds: Faster, setting: Setting) -> list[Entry]:
     """Read a workload's jobs, with their speeds on the other types."""
-    physics = PolluxPhysics(root, _Anywhere)
+    physics = PolluxPhysics(root, _Anywhere, hides=setting.unknown)
     cluster = Cluster(*TYPES[next(iter(TYPES))])
-    jobs = physics.entries(workload, cluster, adaptive=True)
+    jobs = physics.entries(setting.workload, cluster, adaptive=True)
     return [replace(job, affinity=speeds[job.id.rpartition("-")[0]]) for job in jobs]
 
 
@@ -120,12 +122,13 @@ def run(artifact: Path, setting: Setting) -> dict[str, Any]:
     )
     with profiles(artifact) as roots:
         speeds = faster(roots)
-        jobs = entries(roots[first], speeds, setting.workload)
+        jobs = entries(roots[first], speeds, setting)
         outcome = simulate(jobs, make_policy(setting.policy), options)
     took_s = outcome.end_s - outcome.submit_s
     return {
         "policy": setting.policy,
         "workload": "/".join(setting.workload.parts[-2:]),
+        "unknown": setting.unknown,
         "jobs": len(jobs),
         "ended": int(np.isfinite(outcome.end_s).sum()),
         "mean_jct_s": float(took_s.mean()),
@@ -146,12 +149,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--workloads", default="philly/1", help="set/number, by commas (%(default)s)"
     )
+    parser.add_argument("--unknown", action="store_true", help="jobs do not say what they need")
     parser.add_argument("--processes", type=int, help="runs at once; one per core if not given")
     parser.add_argument("--json", type=Path, help="write the rows here")
     given = parser.parse_args(argv)
     named = [one.partition("/") for one in given.workloads.split(",")]
     files = [given.artifact / "workloads" / kind / f"workload-{n}.csv" for kind, _, n in named]
-    todo = [Setting(policy, file) for policy in given.policy.split(",") for file in files]
+    todo = [
+        Setting(policy, file, given.unknown) for policy in given.policy.split(",") for file in files
+    ]
     rows: list[dict[str, Any]] = []
     with multiprocessing.get_context("spawn").Pool(given.processes) as pool:
         for row in pool.imap(partial(run, given.artifact), todo):
