@@ -80,6 +80,19 @@ def gpu_types(*raws: Raw) -> str:
     return ", ".join(said)
 
 
+def on_sias(*raws: Raw) -> str:
+    """How far the mean of `tide` is from the best other's on Sia's workloads, of each set."""
+    said = []
+    for raw in raws:
+        mean_s: dict[str, float] = {}
+        for row in raw["rows"]:
+            mean_s[row["policy"]] = mean_s.get(row["policy"], 0.0) + row["mean_jct_s"]
+        ours = mean_s.pop("tide")
+        best = min(mean_s, key=lambda policy: mean_s[policy])
+        said.append(f"{percent(ours / mean_s[best] - 1)} (`{best}`)")
+    return ", ".join(said)
+
+
 def tail(raw: Raw) -> str:
     """How far `tide`, as it is by default, is from the best of both."""
     run = of(raw["runs"], policy="tide:patience_s=21600")
@@ -123,8 +136,30 @@ def lost_by_loans(*raws: Raw) -> str:
     return ", ".join(percent(-raw["rows"][0]["gain"]) for raw in raws)
 
 
+def mean_s(raw: Raw) -> str:
+    return f"{sum(row['mean_jct_s'] for row in raw['rows']) / len(raw['rows']):,.0f} s"
+
+
+def reclaims(raw: Raw) -> str:
+    return percent(of(raw["ratios"], answer="mended")["preemptions"] - 1)
+
+
+def captured(raw: Raw) -> str:
+    parts = [100 * row["captured"] for row in raw["rows"]]
+    return f"{min(parts):.1f} to {max(parts):.1f} %"
+
+
+def rebuilt(raw: Raw) -> str:
+    rows = [of(raw["pollux"]["policies"], policy=p) for p in ("tiresias", "optimus", "pollux")]
+    return ", ".join(percent(row["measured"] / row["published"] - 1) for row in rows)
+
+
 def chaos(raw: Raw) -> str:
     return f"{raw['lost']} of {raw['events_accepted']:,}, {raw['double_effects']} twice"
+
+
+def chaos_real(raw: Raw) -> str:
+    return f"{raw['steps_lost']} of {raw['steps']:,}, {raw['double_effects']} twice"
 
 
 def lent_mean(*raws: Raw) -> str:

@@ -16,7 +16,7 @@ _ADDED = {
     "edges": "8 edge servers",
     "both": "both",
 }
-_TABLE = re.compile(r"(<!-- table (\S+) -->\n\n).*?(\n\n<!-- end of table -->)", re.DOTALL)
+_TABLE = re.compile(r"(<!-- table (\S+) -->\n).*?(\n<!-- end of table -->)", re.DOTALL)
 
 
 def capacity(data: Path, suffix: str) -> str:
@@ -105,11 +105,11 @@ def _figure(number: float) -> str:
 
 def gpu_types(data: Path, name: str) -> str:
     """Make the table of policies on several types of GPUs: means over seeds, and each seed's."""
-    raw = json.loads((data / f"{name}.json").read_text("utf-8"))
+    rows = json.loads((data / f"{name}.json").read_text("utf-8"))["rows"]
     columns = "jobs an hour|policy|hours a job|each seed|p99, hours|restarts a job"
     lines = [f"| {' | '.join(columns.split('|'))} |", "|---" * 6 + "|"]
-    for rate_h in sorted({row["rate_h"] for row in raw["rows"]}):
-        mine = [row for row in raw["rows"] if row["rate_h"] == rate_h]
+    for rate_h in sorted({row["rate_h"] for row in rows}):
+        mine = [row for row in rows if row["rate_h"] == rate_h]
         for policy in dict.fromkeys(row["policy"] for row in mine):
             runs = [row for row in mine if row["policy"] == policy]
             cells = (
@@ -121,6 +121,26 @@ def gpu_types(data: Path, name: str) -> str:
                 f"{mean(row['restarts_per_job'] for row in runs):.1f}",
             )
             lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def sia(data: Path, name: str) -> str:
+    """Make the table of policies on Sia's workloads: means over these."""
+    rows = json.loads((data / f"{name}.json").read_text("utf-8"))["rows"]
+    columns = "policy|mean, s|against `tide`, each workload|p99, s|restarts a job"
+    lines = [f"| {' | '.join(columns.split('|'))} |", "|---" * 5 + "|"]
+    ours = {row["workload"]: row["mean_jct_s"] for row in rows if row["policy"] == "tide"}
+    for policy in dict.fromkeys(row["policy"] for row in rows):
+        runs = [row for row in rows if row["policy"] == policy]
+        against = [row["mean_jct_s"] / ours[row["workload"]] - 1 for row in runs]
+        cells = (
+            f"`{policy}`",
+            f"{_mean(runs, 'mean_jct_s'):,.0f}",
+            "" if policy == "tide" else f"{_change(min(against))} to {_change(max(against))}",
+            f"{_mean(runs, 'p99_jct_s'):,.0f}",
+            f"{_mean(runs, 'restarts_per_job'):.1f}",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -167,6 +187,9 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "console": console,
     "gpu-types": lambda data: gpu_types(data, "gpu-types"),
     "gpu-types-30": lambda data: gpu_types(data, "gpu-types-30"),
+    "gpu-types-multiple": lambda data: gpu_types(data, "gpu-types-multiple"),
+    "sia-philly": lambda data: sia(data, "sia-philly"),
+    "sia-saturn": lambda data: sia(data, "sia-saturn"),
     "failures-generated": lambda data: failures(data, "failures-generated"),
     "failures-pollux-1": lambda data: failures(data, "failures-pollux-1"),
     "failures-pollux-3": lambda data: failures(data, "failures-pollux-3"),
@@ -183,6 +206,6 @@ def with_tables(page: Path) -> str:
     """
 
     def made(found: re.Match[str]) -> str:
-        return f"{found[1]}{TABLES[found[2]](page.parent / 'data')}{found[3]}"
+        return f"{found[1]}\n{TABLES[found[2]](page.parent / 'data')}\n{found[3]}"
 
     return _TABLE.sub(made, page.read_text(encoding="utf-8"))

@@ -142,3 +142,14 @@ def test_a_table_of_a_page_is_what_its_raw_files_say(tmp_path: Path) -> None:
     assert results.check_tables(tmp_path) == ["capacity.md: a table is not what its raw files say"]
     page.write_text(with_tables(page))
     assert row in page.read_text()
+
+
+def test_a_table_that_is_still_empty_takes_nothing_of_the_page(tmp_path: Path) -> None:
+    shutil.copytree(RESULTS / "data", tmp_path / "data")
+    page = tmp_path / "tail.md"
+    empty = "<!-- table tail -->\n\n<!-- end of table -->\n"
+    page.write_text(f"{empty}\nBetween the two.\n\n{empty}")
+    made = with_tables(page)
+    assert "\n<!-- end of table -->\n\nBetween the two.\n\n<!-- table tail -->\n" in made
+    page.write_text(made)
+    assert with_tables(page) == made
