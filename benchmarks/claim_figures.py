@@ -65,6 +65,11 @@ def several_agents(now: Raw, before: Raw, peers: Raw) -> str:
     return f"{percent(costs)} (before: {percent(did)}); {percent(mean_s(now, 4) / shortest_s - 1)}"
 
 
+def gangs_of_types(*raws: Raw) -> str:
+    """How far the mean of `tide` is from the best other's, where peers are in several files."""
+    return gpu_types({"rows": [row for raw in raws for row in raw["rows"]]})
+
+
 def gpu_types(*raws: Raw) -> str:
     """How far the mean of `tide` is from the best other's, at each rate of jobs."""
     said = []
@@ -201,6 +206,10 @@ def decision(raw: Raw) -> str:
 
 def measured(name: str, unit: str) -> Callable[[Raw], str]:
     return lambda raw: f"{round(raw['figures'][name], -2):,.0f} {unit}"
+
+
+def days(raw: Raw) -> str:
+    return f"{of(raw['rows'], policy='tide')['cpu_s']:.0f} s of CPU"
 
 
 def cycle(raw: Raw) -> str:

@@ -108,17 +108,17 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "gpu-types.md",
         "the same where three jobs in ten are gangs of 2 to 8 GPUs, 4 jobs an hour",
-        figures.gpu_types,
+        figures.gangs_of_types,
         "three seeds of 500 jobs, of which 125 in the middle count; changes are free",
-        ("gpu-types-multiple.json",),
+        ("gpu-types-multiple.json", "gpu-types-multiple-gavel.json"),
     ),
     Claim(
         "gpu-types.md",
-        "Sia's three types of GPUs and its workloads, eight of Philly and ten of Saturn: mean of "
-        "`tide` against the best other",
+        "Sia's three types of GPUs and its workloads, eight of Philly, ten of Saturn, three of "
+        "*newtrace*: mean of `tide` against the best other",
         figures.on_sias,
         "one speed for each type and application; what a job needs is known",
-        ("sia-philly.json", "sia-saturn.json"),
+        ("sia-philly.json", "sia-saturn.json", "sia-newtrace.json"),
     ),
     Claim(
         "gpu-types.md",

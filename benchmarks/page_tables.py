@@ -103,9 +103,10 @@ def _figure(number: float) -> str:
     return f"{number:,.0f}" if number >= 10 else f"{number:.1f}"
 
 
-def gpu_types(data: Path, name: str) -> str:
+def gpu_types(data: Path, *names: str) -> str:
     """Make the table of policies on several types of GPUs: means over seeds, and each seed's."""
-    rows = json.loads((data / f"{name}.json").read_text("utf-8"))["rows"]
+    files = [json.loads((data / f"{name}.json").read_text("utf-8")) for name in names]
+    rows = [row for raw in files for row in raw["rows"]]
     columns = "jobs an hour|policy|hours a job|each seed|p99, hours|restarts a job"
     lines = [f"| {' | '.join(columns.split('|'))} |", "|---" * 6 + "|"]
     for rate_h in sorted({row["rate_h"] for row in rows}):
@@ -187,8 +188,11 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "console": console,
     "gpu-types": lambda data: gpu_types(data, "gpu-types"),
     "gpu-types-30": lambda data: gpu_types(data, "gpu-types-30"),
-    "gpu-types-multiple": lambda data: gpu_types(data, "gpu-types-multiple"),
+    "gpu-types-multiple": lambda data: gpu_types(
+        data, "gpu-types-multiple", "gpu-types-multiple-gavel"
+    ),
     "sia-philly": lambda data: sia(data, "sia-philly"),
+    "sia-newtrace": lambda data: sia(data, "sia-newtrace"),
     "sia-saturn": lambda data: sia(data, "sia-saturn"),
     "failures-generated": lambda data: failures(data, "failures-generated"),
     "failures-pollux-1": lambda data: failures(data, "failures-pollux-1"),
