@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.provenance import provenance
+from benchmarks.figures import write
 from bus.clock import SystemClock
 from bus.sqlite import SqliteBus
 from schemas.topics import JOURNAL
@@ -94,10 +94,8 @@ def main() -> int:
         for seed in map(int, options.seeds.split(",")):
             nights.append(night(Path(folder), seed, options.at, options.hours, options.seconds))
             sys.stderr.write(f"{json.dumps(nights[-1])}\n")
-    text = json.dumps({**provenance(), "nights": nights}, indent=2) + "\n"
-    if options.json is not None:
-        options.json.write_text(text)
-    sys.stdout.write(text)
+    write(options.json, nights=nights)
+    write("-", nights=nights)
     return 0
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import json
 import sys
 import tempfile
 import time
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 from benchmarks import brokers
-from benchmarks.provenance import provenance
+from benchmarks.figures import write
 from bus.clock import SystemClock
 from bus.contract import Bus, Message
 from bus.memory import MemoryBus
@@ -125,13 +124,10 @@ def main() -> int:
         figures |= brokers.run(options.seconds)
     else:
         sys.stderr.write(f"Kafka and MQTT are NOT measured: {problem}\n")
-    if options.json == "-":
-        sys.stdout.write(json.dumps({**provenance(), "figures": figures}) + "\n")
-        return 0
-    for name, value in figures.items():
-        print(f"{name:60s} {value:12,.0f}" if abs(value) >= 100 else f"{name:60s} {value:12,.3g}")
-    if options.json:
-        Path(options.json).write_text(json.dumps({**provenance(), "figures": figures}) + "\n")
+    if options.json != "-":
+        for name, value in figures.items():
+            print(f"{name:60s} {value:12,{'.0f' if abs(value) >= 100 else '.3g'}}")
+    write(options.json, figures=figures)
     return 0
 
 

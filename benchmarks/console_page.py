@@ -14,7 +14,6 @@ It needs Debian's chromium, and `make console` before. The gateway's index is ma
 """
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -26,8 +25,8 @@ from playwright.sync_api import Browser
 
 from benchmarks import console_log
 from benchmarks.console_watch import Watched, browsing, quantiles
+from benchmarks.figures import write
 from benchmarks.gateway_cell import Served, memory, serving, until_ready
-from benchmarks.provenance import provenance
 
 _LOADS = 5
 _REPAINTS, _TICKS, _JUMPS = 25, 250, 8
@@ -180,10 +179,8 @@ def main() -> int:
         if not options.log.exists():
             console_log.write(options.log, *size)
         figures = measure(options.log, keep_index=options.keep_index, places=options.places)
-    text = json.dumps({**provenance(), **figures}, indent=2) + "\n"
-    if options.json is not None:
-        options.json.write_text(text)
-    sys.stdout.write(text)
+    write(options.json, **figures)
+    write("-", **figures)
     return 0
 
 

@@ -9,7 +9,6 @@ Two runs may differ by a few jobs, as services interleave by real time.
 
 import argparse
 import asyncio
-import json
 import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -19,7 +18,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.provenance import provenance
+from benchmarks.figures import write
 from benchmarks.resampled import seeds_of
 from bus.reading import open_log
 from demo.claim import Run, claim
@@ -111,12 +110,7 @@ def main() -> None:
                 flush=True,
             )
     rows.sort(key=lambda row: (policies.index(row["policy"]), row["seed"]))
-    document = {**provenance(), "hours": given.hours, "plain": given.plain, "rows": rows}
-    text = json.dumps(document, indent=1) + "\n"
-    if given.json is None:
-        print(text, end="")
-    else:
-        given.json.write_text(text)
+    write(given.json or "-", hours=given.hours, plain=given.plain, rows=rows)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ others and that bound the last policy closes.
 """
 
 import argparse
-import json
 import math
 import multiprocessing
 import os
@@ -26,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.deadline_bound import GPUS_PER_NODE, bounds
-from benchmarks.provenance import provenance
+from benchmarks.figures import write
 from benchmarks.public_data import DATA as PUBLIC
 from scheduler.policies.interface import Plan, Policy, Snapshot
 from scheduler.policies.registry import make_policy
@@ -172,8 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{done} {case.trace} {case.nodes} {case.policy}", file=sys.stderr)
     ordered = [rows[case] | limits[case.trace, case.nodes] for case in cases]
     print("\n".join(table(ordered, policies)))
-    if asked.json:
-        asked.json.write_text(json.dumps({**provenance(), "runs": ordered}, indent=1) + "\n")
+    write(asked.json, runs=ordered)
     return 0
 
 

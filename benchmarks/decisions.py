@@ -15,7 +15,6 @@ machine only ever adds to it. For the same reason CPU time stands beside wall ti
 
 import argparse
 import gc
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.busy_cell import PARTS, Cell, Spent
-from benchmarks.provenance import provenance
+from benchmarks.figures import write
 from scheduler import garbage
 from scheduler.policies.registry import POLICIES
 
@@ -182,11 +181,7 @@ def main() -> int:
     sizes = [tuple(map(int, size.split("x"))) for size in options.sizes.split(",")]
     print(_HEAD, file=sys.stderr)
     found = rows(names, [(gpus, jobs) for gpus, jobs in sizes], options.seconds, options.repeat)
-    document = {**provenance(), "rows": found}
-    if options.json == "-":
-        sys.stdout.write(json.dumps(document) + "\n")
-    elif options.json:
-        Path(options.json).write_text(json.dumps(document) + "\n", encoding="utf-8")
+    write(options.json, rows=found)
     if options.plot:
         draw(found, Path(options.plot))
     return 0

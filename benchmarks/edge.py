@@ -15,7 +15,6 @@ Averages over seeds. No jobs are rejected: whoever misses its deadline runs on.
 """
 
 import argparse
-import json
 import multiprocessing
 import sys
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.provenance import provenance
+from benchmarks.figures import write
 from scheduler.policies.interface import Kind
 from scheduler.policies.registry import make_policy
 from simulator.generated import Mix
@@ -205,12 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{name:28}" + "".join(f"{y:8.1%}" for y in values), file=sys.stderr)
     if given.plot:
         draw(drawn, Path(given.plot))
-    if given.json == "-":
-        sys.stdout.write(json.dumps({**provenance(), "rows": rows}) + "\n")
-    elif given.json:
-        Path(given.json).write_text(
-            json.dumps({**provenance(), "rows": rows}) + "\n", encoding="utf-8"
-        )
+    write(given.json, rows=rows)
     return 0
 
 

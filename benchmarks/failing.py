@@ -10,7 +10,6 @@ p99; gangs that failures ended; GPU hours of work that had to be done again; cha
 """
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Sequence
@@ -20,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.figures import write
 from benchmarks.jct import case as published_case, workload
-from benchmarks.provenance import provenance
 from benchmarks.resampled import seeds_of
 from simulator.compare import Case, Finished, compare
 from simulator.generated import Mix
@@ -115,8 +114,7 @@ def main(argv: list[str] | None = None) -> int:
     named = [mtbf for _, mtbf in keys for _ in seeds]
     runs = [run_of(mtbf, one) for mtbf, one in zip(named, found, strict=True)]
     print(table(rows_of(runs)))
-    if given.json:
-        given.json.write_text(json.dumps({**provenance(), "runs": runs}, indent=1) + "\n")
+    write(given.json, runs=runs)
     return 0
 
 

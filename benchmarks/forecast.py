@@ -12,17 +12,15 @@ live engine keeps.
 """
 
 import argparse
-import json
 import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 from time import process_time
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.provenance import provenance
+from benchmarks.figures import write
 from scheduler.policies.interface import Kind, Lender, LoanPhase, Snapshot
 from scheduler.policies.parts.loans import LoanOptions, Outlook
 from simulator.tides import pool_tide
@@ -193,12 +191,7 @@ def main() -> int:
         for seed in map(int, given.seeds.split(",")):
             rows.append(measure(setting, seed))
             print(line(rows[-1]), file=sys.stderr, flush=True)
-    if given.json == "-":
-        sys.stdout.write(json.dumps({**provenance(), "rows": rows}) + "\n")
-    elif given.json:
-        Path(given.json).write_text(
-            json.dumps({**provenance(), "rows": rows}) + "\n", encoding="utf-8"
-        )
+    write(given.json, rows=rows)
     return 0
 
 

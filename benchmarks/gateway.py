@@ -8,7 +8,6 @@
 import argparse
 import asyncio
 import contextlib
-import json
 import sqlite3
 import sys
 import tempfile
@@ -23,7 +22,7 @@ import numpy as np
 import uvicorn
 
 from benchmarks import gateway_cell
-from benchmarks.provenance import provenance
+from benchmarks.figures import write
 from benchmarks.replay import journal
 from bus.clock import SystemClock
 from bus.contract import Bus, Message, Record
@@ -227,10 +226,8 @@ def main() -> int:
         figures = gateway_cell.run(int(nodes), int(jobs), options.minutes, options.log)
     else:
         figures = run(0.0, options.entries, options.streams)
-    text = json.dumps({**provenance(), **figures}, indent=2) + "\n"
-    if options.json is not None:
-        options.json.write_text(text)
-    sys.stdout.write(text)
+    write(options.json, **figures)
+    write("-", **figures)
     return 0
 
 

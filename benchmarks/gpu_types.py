@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.provenance import provenance
+from benchmarks.figures import write
 from scheduler.policies.interface import Kind
 from scheduler.policies.registry import make_policy
 from simulator.compare import IN_ROUNDS
@@ -160,8 +160,7 @@ def main(argv: list[str] | None = None) -> int:
         for seed in map(int, given.seeds.split(","))
     ]
     rows = measure_all(speeds_of(given.throughputs), todo, given.processes)
-    if given.json:
-        given.json.write_text(json.dumps({**provenance(), "rows": rows}, indent=1) + "\n")
+    write(given.json, rows=rows)
     for (policy, rate_h), mine in _by_case(rows).items():
         mean = float(np.mean([row["mean_jct_h"] for row in mine]))
         print(f"{policy:<12} {rate_h:>5g} jobs an hour {mean:>8.2f} h a job")

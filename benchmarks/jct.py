@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.provenance import provenance
+from benchmarks.figures import write
 from benchmarks.public_data import DATA as PUBLIC
 from benchmarks.resampled import resampled, seeds_of
 from scheduler.policies.registry import POLICIES
@@ -163,8 +163,7 @@ def main(argv: list[str] | None = None) -> int:
     else:
         rows = run(names, given.loads.split(","), [int(one) for one in given.numbers.split(",")])
     print(table(rows))
-    if given.json:
-        given.json.write_text(json.dumps({**provenance(), "runs": rows}, indent=1) + "\n")
+    write(given.json, runs=rows)
     return 0
 
 

@@ -27,7 +27,6 @@ time there (the lenders' idle GPUs are then training's own while they are idle) 
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.provenance import provenance
+from benchmarks.figures import write
 from scheduler.policies.interface import Policy
 from scheduler.policies.literature.fifo import Fifo
 from scheduler.policies.registry import make_policy
@@ -269,11 +268,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{rows[0]['jct_ratio_bound']:.2f}",
             file=sys.stderr,
         )
-    document = {**provenance(), "rows": rows}
-    if given.json == "-":
-        sys.stdout.write(json.dumps(document) + "\n")
-    elif given.json:
-        Path(given.json).write_text(json.dumps(document) + "\n", encoding="utf-8")
+    write(given.json, rows=rows)
     return 0
 
 

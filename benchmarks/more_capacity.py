@@ -10,7 +10,6 @@ seed; deadlines met, and how many more than with `nothing`; the mean of the seed
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.provenance import provenance
+from benchmarks.figures import write
 from simulator.compare import Case, Finished, compare
 from simulator.generated import Mix
 from simulator.physics.base import Cluster
@@ -156,8 +155,7 @@ def main(argv: list[str] | None = None) -> int:
     found = compare([case(key) for key in keys], given.processes, tell)
     rows = rows_of({key: one.row() for key, one in zip(keys, found, strict=True)}, seeds)
     print("\n" + table(rows))
-    if given.json:
-        given.json.write_text(json.dumps({**provenance(), "runs": rows}, indent=1) + "\n")
+    write(given.json, runs=rows)
     return 0
 
 

@@ -34,7 +34,7 @@ from time import perf_counter
 
 import numpy as np
 
-from benchmarks.provenance import provenance
+from benchmarks.figures import write
 from benchmarks.public_data import DATA
 from scheduler.policies.interface import Policy
 from scheduler.policies.literature.edf import Edf
@@ -250,12 +250,7 @@ def main() -> int:
                 f"{'reached' if one.reached else 'missed'}",
                 file=sys.stderr if options.json == "-" else sys.stdout,
             )
-    if options.json:
-        text = json.dumps({**provenance(), **document}, indent=1) + "\n"
-        if options.json == "-":
-            sys.stdout.write(text)
-        else:
-            Path(options.json).write_text(text, encoding="utf-8")
+    write(options.json, **document)
     return int(missed)
 
 

@@ -7,9 +7,7 @@ same cases are also weighed: each job then costs what its stop would waste.
 """
 
 import argparse
-import json
 import sys
-from pathlib import Path
 from time import process_time
 from typing import Any
 
@@ -17,7 +15,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
-from benchmarks.provenance import provenance
+from benchmarks.figures import write
 from scheduler.policies.parts.victims import RULES, Occupant, choose
 
 GPUS = 8
@@ -214,10 +212,7 @@ def main() -> int:
         ),
     ]
     print("\n".join(lines), file=sys.stderr)
-    if options.json:
-        Path(options.json).write_text(
-            json.dumps({**provenance(), **figures}) + "\n", encoding="utf-8"
-        )
+    write(options.json, **figures)
     return 0
 
 

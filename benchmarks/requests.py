@@ -11,7 +11,6 @@ way over the bus, the scheduler's turn, its commit, and the way of the entry bac
 
 import argparse
 import contextlib
-import json
 import os
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from benchmarks.provenance import provenance
+from benchmarks.figures import write
 from bus.options import KAFKA_VARIABLE
 from tests.brokers import Brokers, fresh_namespace
 from tests.integration.conftest import AGENTS
@@ -128,10 +127,8 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
     figures = run(options.requests)
-    text = json.dumps({**provenance(), **figures}, indent=2) + "\n"
-    if options.json is not None:
-        options.json.write_text(text)
-    sys.stdout.write(text)
+    write(options.json, **figures)
+    write("-", **figures)
     return 0
 
 

@@ -11,7 +11,6 @@ lengthen. `--sources` measures what a message costs at the intake with so many s
 import argparse
 import asyncio
 import gc
-import json
 import resource
 import sys
 import time
@@ -23,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.figures import write
 from benchmarks.large_cell import CYCLE_S, START_S, Cost, Fleet, LargeCell
-from benchmarks.provenance import provenance
 from bus.clock import PacedClock
 from bus.contract import Bus, Record
 from bus.memory import MemoryBus
@@ -197,9 +196,7 @@ def main() -> int:
         nodes, jobs = map(int, size.split("x"))
         cell = measure(nodes, jobs, options.log, options.seed, options.budget, options.cycles)
         rows.append(asyncio.run(cell))
-        if options.json:
-            found = {**provenance(), "cells": rows, "sources": counts}
-            Path(options.json).write_text(json.dumps(found, indent=1) + "\n")
+        write(options.json, cells=rows, sources=counts)
     return 0
 
 

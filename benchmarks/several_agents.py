@@ -6,13 +6,12 @@ another one starts anew there. Jobs and GPUs stay the same, and each job fits in
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.provenance import provenance
+from benchmarks.figures import write
 from simulator.compare import Case, Finished, compare
 from simulator.generated import Mix
 from simulator.physics.base import Cluster
@@ -76,8 +75,7 @@ def main(argv: list[str] | None = None) -> int:
             f" {row['p99_jct_s']:>8,.0f} {row['met']:>6}/{row['deadlines']:<6}"
             f" {row['restarts_per_job']:>8.2f} {row['unfinished']:>10}"
         )
-    if given.json:
-        given.json.write_text(json.dumps({**provenance(), "runs": rows}, indent=1) + "\n")
+    write(given.json, runs=rows)
     return 0
 
 

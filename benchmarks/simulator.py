@@ -7,16 +7,14 @@ decisions. Aims: a Pollux workload under 2 s, the 15 days under 3 min with `tide
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
 from benchmarks import loaning
-from benchmarks.provenance import provenance
+from benchmarks.figures import write
 from benchmarks.public_data import DATA
 from simulator.compare import Case, check, run_case
 
@@ -109,12 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows += days
         for row in days:
             print(line(row), file=sys.stderr, flush=True)
-    if given.json == "-":
-        sys.stdout.write(json.dumps({**provenance(), "rows": rows}) + "\n")
-    elif given.json:
-        Path(given.json).write_text(
-            json.dumps({**provenance(), "rows": rows}) + "\n", encoding="utf-8"
-        )
+    write(given.json, rows=rows)
     return 0
 
 

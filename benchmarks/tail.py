@@ -11,7 +11,6 @@ go before others: who looks at no deadline has a shorter tail for it, at equal s
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.figures import write
 from benchmarks.more_capacity import Key, case
-from benchmarks.provenance import provenance
 from simulator.compare import Finished, compare
 
 PATIENCE_S = (1800, 3600, 7200, 10_800, 21_600, 86_400)
@@ -94,9 +93,7 @@ def main(argv: list[str] | None = None) -> int:
         runs[key.policy].append(one.row())
     rows = compared([row(policy, mine) for policy, mine in runs.items()])
     print("\n" + table(rows))
-    if given.json:
-        said = {**provenance(), "load": given.load, "runs": rows}
-        given.json.write_text(json.dumps(said, indent=1) + "\n")
+    write(given.json, load=given.load, runs=rows)
     return 0
 
 
