@@ -1,6 +1,5 @@
 """How fast the bus is: publish, transactions and reading, on every backend."""
 
-import argparse
 import asyncio
 import sys
 import tempfile
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from benchmarks import brokers
-from benchmarks.figures import write
+from benchmarks.figures import parser_of, write
 from bus.clock import SystemClock
 from bus.contract import Bus, Message
 from bus.memory import MemoryBus
@@ -114,9 +113,8 @@ def run(seconds: float) -> dict[str, float]:
 
 def main() -> int:
     """Measure every backend, brokers too where they are named."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.bus", description=__doc__)
+    parser = parser_of("bus", __doc__)
     parser.add_argument("--seconds", type=float, default=5.0, help="scales each part (5)")
-    parser.add_argument("--json", metavar="PATH", help="write the figures; - is standard output")
     options = parser.parse_args()
     figures = run(options.seconds)
     problem = brokers.missing()

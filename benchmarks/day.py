@@ -7,7 +7,6 @@ each priority, since not every policy knows priorities. The rest is what the dem
 Two runs may differ by a few jobs, as services interleave by real time.
 """
 
-import argparse
 import asyncio
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.figures import write
+from benchmarks.figures import parser_of, write
 from benchmarks.resampled import seeds_of
 from bus.reading import open_log
 from demo.claim import Run, claim
@@ -85,13 +84,12 @@ def day(hours: float, seed: int, policy: str, *, without: bool) -> dict[str, Any
 
 def main() -> None:
     """Run what was asked for, and write it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.day", description=__doc__)
+    parser = parser_of("day", __doc__)
     parser.add_argument("--policies", default=_POLICIES, help="with commas")
     parser.add_argument("--seeds", default="7-11", help="such as 7-11, or 7,9")
     parser.add_argument("--hours", type=float, default=24.0, help="simulated hours of each run")
     parser.add_argument("--plain", action="store_true", help="no deadlines and one priority")
     parser.add_argument("--processes", type=int, default=1, help="how many runs side by side")
-    parser.add_argument("--json", type=Path, help="write the rows to this file")
     given = parser.parse_args()
     policies = given.policies.split(",")
     for policy in policies:

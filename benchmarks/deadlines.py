@@ -12,20 +12,18 @@ policy can do better than the third. `closed` is which part of the gap between t
 others and that bound the last policy closes.
 """
 
-import argparse
 import math
 import multiprocessing
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.deadline_bound import GPUS_PER_NODE, bounds
-from benchmarks.figures import write
+from benchmarks.figures import parser_of, write
 from benchmarks.public_data import DATA as PUBLIC
 from scheduler.policies.interface import Plan, Policy, Snapshot
 from scheduler.policies.registry import make_policy
@@ -140,7 +138,7 @@ def table(rows: Sequence[dict[str, Any]], policies: Sequence[str]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what is asked for and print the table."""
-    parser = argparse.ArgumentParser(prog="benchmarks.deadlines", description=__doc__)
+    parser = parser_of("deadlines", __doc__)
     parser.add_argument("--traces", default=",".join(TRACES), help="by commas (%(default)s)")
     parser.add_argument("--nodes", default="8,16,32", help="of 8 GPUs (%(default)s)")
     parser.add_argument(
@@ -152,7 +150,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--slot-s", type=float, default=0.0, help="least time between decisions (%(default)s)"
     )
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="runs at once")
-    parser.add_argument("--json", type=Path, help="write the rows here")
     asked = parser.parse_args(arguments)
     if not DATA.is_dir():
         print(f"no data in {DATA}: set TIDEGATE_DATA", file=sys.stderr)

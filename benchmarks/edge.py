@@ -14,7 +14,6 @@ changes are cheaper: about 5 s.
 Averages over seeds. No jobs are rejected: whoever misses its deadline runs on.
 """
 
-import argparse
 import multiprocessing
 import sys
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.figures import write
+from benchmarks.figures import parser_of, write
 from scheduler.policies.interface import Kind
 from scheduler.policies.registry import make_policy
 from simulator.generated import Mix
@@ -180,7 +179,7 @@ def draw(drawn: Sequence[dict[str, Any]], path: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print the curves, and draw them where asked."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.edge", description=__doc__)
+    parser = parser_of("edge", __doc__)
     parser.add_argument(
         "--policy", default=",".join(POLICIES), help="names, by commas (%(default)s)"
     )
@@ -189,7 +188,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--speed", type=float, default=0.8, help="of an edge GPU (%(default)s)")
     parser.add_argument("--pause", type=float, default=40.0, help="of a change (%(default)s s)")
     parser.add_argument("--processes", type=int, default=1, help="runs at once (%(default)s)")
-    parser.add_argument("--json", metavar="PATH", help="write the rows; - is standard output")
     parser.add_argument("--plot", metavar="PATH", help="draw the curves")
     given = parser.parse_args(arguments)
     policies = given.policy.split(",")

@@ -1,11 +1,23 @@
-"""What a benchmark says in the end: its figures, as lines or as JSON."""
+"""What a benchmark is asked, and what it says in the end: its figures, as lines or as JSON."""
 
+import argparse
 import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.provenance import provenance
+
+
+def parser_of(name: str, about: str | None) -> argparse.ArgumentParser:
+    """Return the parser of a benchmark's options: it knows `--json`, for `write`."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{name}",
+        description=about,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", metavar="PATH", help="write the figures; - is standard output")
+    return parser
 
 
 def write(path: Path | str | None, **found: object) -> None:

@@ -11,7 +11,6 @@ most. Rows: how much history there is at the start, and how much of it is kept: 
 live engine keeps.
 """
 
-import argparse
 import sys
 from dataclasses import dataclass, replace
 from time import process_time
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.figures import write
+from benchmarks.figures import parser_of, write
 from scheduler.policies.interface import Kind, Lender, LoanPhase, Snapshot
 from scheduler.policies.parts.loans import LoanOptions, Outlook
 from simulator.tides import pool_tide
@@ -174,11 +173,10 @@ def line(row: dict[str, Any]) -> str:
 
 def main() -> int:
     """Measure and print; the rows as JSON where asked."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.forecast", description=__doc__)
+    parser = parser_of("forecast", __doc__)
     parser.add_argument("--days", type=int, default=15, help="that are measured (15)")
     parser.add_argument("--servers", type=int, default=520, help="of 8 GPUs (520)")
     parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="by commas")
-    parser.add_argument("--json", metavar="PATH", help="write the rows; - is standard output")
     given = parser.parse_args()
     settings = [
         Setting(given.servers, given.days, before=14, kept=15),

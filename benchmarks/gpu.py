@@ -13,7 +13,6 @@ is there: so the last server of an owner can be lent, too. `--cpu` tries the scr
 GPU; its figures say so.
 """
 
-import argparse
 import itertools
 import json
 import os
@@ -29,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.figures import show
+from benchmarks.figures import parser_of, show
 from benchmarks.gpu_cell import DECLARED, FILES, LEAVES, POLICY
 from benchmarks.gpu_door import Door
 from benchmarks.gpu_processes import ROOT, Cell, others_may, steps_of
@@ -225,7 +224,7 @@ def meter_costs() -> dict[str, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of("gpu", __doc__)
     parser.add_argument("--python", default=shutil.which("python3"), help="one that has torch")
     parser.add_argument("--steps", type=int, default=2500)
     parser.add_argument("--width", type=int, default=2048)
@@ -233,7 +232,6 @@ def main() -> int:
     parser.add_argument("--work-s", type=float, default=0.01, help="a pause in each step")
     parser.add_argument("--cpu", action="store_true", help="try it out without a GPU")
     parser.add_argument("--keep", type=Path, help="copy logs here")
-    parser.add_argument("--json")
     options = parser.parse_args()
     library, gpus = None, []
     if not options.cpu:

@@ -12,7 +12,6 @@ A witness that asks the driver and /proc, not Tidegate, looks some twenty times 
 processes are on the GPU. `--cpu` tries the script out without a GPU; its figures say so.
 """
 
-import argparse
 import json
 import os
 import re
@@ -28,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.figures import show
+from benchmarks.figures import parser_of, show
 from benchmarks.gpu_processes import ROOT, Cell, others_may, steps_of
 from benchmarks.gpu_witness import pids_of
 from runtime.executors.environment import machine_environment
@@ -327,14 +326,13 @@ class Run(Cell):
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of("gpu_cluster", __doc__)
     parser.add_argument("--runs", choices=("slurm", "processes"), default="slurm")
     parser.add_argument("--python", default=shutil.which("python3"), help="one that has torch")
     parser.add_argument("--steps", type=int, default=2500)
     parser.add_argument("--width", type=int, default=2048)
     parser.add_argument("--cpu", action="store_true", help="try it out without a GPU")
     parser.add_argument("--keep", type=Path, help="copy logs here")
-    parser.add_argument("--json")
     options = parser.parse_args()
     library, gpus = None, []
     folder = Path(tempfile.mkdtemp(prefix="tidegate-gpu-"))

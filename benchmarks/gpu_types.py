@@ -12,7 +12,6 @@ A change pauses a job for `--pause` seconds; Gavel's simulator charges nothing, 
 default. Policies decide at events, or in the rounds of their papers.
 """
 
-import argparse
 import ast
 import json
 import multiprocessing
@@ -25,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.figures import write
+from benchmarks.figures import parser_of, write
 from scheduler.policies.interface import Kind
 from scheduler.policies.registry import make_policy
 from simulator.compare import IN_ROUNDS
@@ -142,7 +141,7 @@ def measure_all(
 
 def main(argv: list[str] | None = None) -> int:
     """Run what was asked for, and print it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_types", description=__doc__)
+    parser = parser_of("gpu_types", __doc__)
     parser.add_argument("--throughputs", type=Path, required=True, help="Gavel's file")
     parser.add_argument("--policy", default=POLICIES, help="names, by commas (%(default)s)")
     parser.add_argument("--rates", default="4", help="jobs an hour, by commas (%(default)s)")
@@ -151,7 +150,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--multiple", action="store_true", help="some jobs have up to 8 GPUs")
     parser.add_argument("--pause", type=float, default=0.0, help="of a change, s (%(default)s)")
     parser.add_argument("--processes", type=int, help="runs at once; one per core if not given")
-    parser.add_argument("--json", type=Path, help="write the rows here")
     given = parser.parse_args(argv)
     todo = [
         Setting(policy, rate_h, given.jobs, seed, given.multiple, given.pause)

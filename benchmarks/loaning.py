@@ -26,7 +26,6 @@ lend whatever their last report leaves idle. *paid* is which part of the gain in
 time there (the lenders' idle GPUs are then training's own while they are idle) is had here.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.figures import write
+from benchmarks.figures import parser_of, write
 from scheduler.policies.interface import Policy
 from scheduler.policies.literature.fifo import Fifo
 from scheduler.policies.registry import make_policy
@@ -228,7 +227,7 @@ def line(row: dict[str, Any]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; all figures as JSON where asked."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.loaning", description=__doc__)
+    parser = parser_of("loaning", __doc__)
     defaults = Setting()
     parser.add_argument("--days", type=float, default=defaults.days)
     parser.add_argument("--jobs", type=int, default=defaults.jobs)
@@ -241,7 +240,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--merge-s", type=float, default=defaults.merge_s)
     parser.add_argument("--policy", default=",".join(POLICIES), help="names, by commas")
     parser.add_argument("--gain", action="store_true", help="what loans are worth to each policy")
-    parser.add_argument("--json", metavar="PATH", help="write the rows; - is standard output")
     given = parser.parse_args(arguments)
     setting = Setting(
         days=given.days,

@@ -20,7 +20,6 @@ workloads. How far it is below is told with every verdict.
 Exit code 0: all that ran was reached. 1: something was missed, or the data is absent.
 """
 
-import argparse
 import json
 import math
 import multiprocessing
@@ -34,7 +33,7 @@ from time import perf_counter
 
 import numpy as np
 
-from benchmarks.figures import write
+from benchmarks.figures import parser_of, write
 from benchmarks.public_data import DATA
 from scheduler.policies.interface import Policy
 from scheduler.policies.literature.edf import Edf
@@ -199,7 +198,7 @@ def _run(works: Sequence[Callable[[], Compared]], processes: int) -> list[Compar
 
 def main() -> int:
     """Run and compare; 1 where something is missed, or the data absent."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.published", description=__doc__)
+    parser = parser_of("published", __doc__)
     parser.add_argument("--data", type=Path, default=DATA, help="folder (%(default)s)")
     parser.add_argument(
         "--policy", default=",".join(PEERS), help="on the Pollux workloads, by commas (%(default)s)"
@@ -208,7 +207,6 @@ def main() -> int:
         "--deadline", default=",".join(BY_DEADLINE), help="on the deadline trace (%(default)s)"
     )
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--json", metavar="PATH", help="write the rows; - is standard output")
     options = parser.parse_args()
     if not (options.data / "pollux").is_dir():
         print(f"{options.data}: no public data there. Set TIDEGATE_DATA.", file=sys.stderr)

@@ -6,7 +6,6 @@ for; `cpu` leaves out what a busy machine takes; `policy` is the part of the wal
 decisions. Aims: a Pollux workload under 2 s, the 15 days under 3 min with `tide`.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 from benchmarks import loaning
-from benchmarks.figures import write
+from benchmarks.figures import parser_of, write
 from benchmarks.public_data import DATA
 from simulator.compare import Case, check, run_case
 
@@ -73,14 +72,13 @@ def line(row: dict[str, Any]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; the rows as JSON where asked."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.simulator", description=__doc__)
+    parser = parser_of("simulator", __doc__)
     defaults = loaning.Setting()
     parser.add_argument("--days", type=float, default=defaults.days)
     parser.add_argument("--jobs", type=int, default=defaults.jobs)
     parser.add_argument("--training", type=int, default=defaults.training, help="servers")
     parser.add_argument("--inference", type=int, default=defaults.inference, help="servers")
     parser.add_argument("--only", choices=("pollux", "days"), help="leave the other out")
-    parser.add_argument("--json", metavar="PATH", help="write the rows; - is standard output")
     given = parser.parse_args(arguments)
     print(
         f"{'workload':24} {'policy':10} {'wall s':>8} {'cpu s':>8} {'policy':>7} {'decisions':>10} "
