@@ -13,7 +13,6 @@ others and that bound the last policy closes.
 """
 
 import math
-import multiprocessing
 import os
 import sys
 from collections.abc import Sequence
@@ -28,6 +27,7 @@ from benchmarks.public_data import DATA as PUBLIC
 from scheduler.policies.interface import Plan, Policy, Snapshot
 from scheduler.policies.registry import make_policy
 from scheduler.policies.tide.commitments import PROMISED
+from simulator.at_once import in_order, in_processes
 from simulator.physics.base import Cluster, Entry
 from simulator.physics.elasticflow import ElasticFlowPhysics
 from simulator.run import Options, simulate
@@ -104,12 +104,12 @@ def run(case: Case) -> dict[str, Any]:
     }
 
 
-def bounded(place: tuple[str, int]) -> tuple[tuple[str, int], dict[str, float]]:
+def bounded(place: tuple[str, int]) -> dict[str, float]:
     """Return the bounds of a trace on a cluster of so many nodes."""
     trace, nodes = place
     cluster = Cluster(nodes, GPUS_PER_NODE)
     free, paid, together = bounds(_jobs(trace, cluster)[1], cluster)
-    return place, {"alone_free": free, "alone": paid, "bound": together}
+    return {"alone_free": free, "alone": paid, "bound": together}
 
 
 def _jobs(trace: str, cluster: Cluster) -> tuple[ElasticFlowPhysics, list[Entry]]:
@@ -159,21 +159,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (trace, int(nodes)) for trace in asked.traces.split(",") for nodes in asked.nodes.split(",")
     ]
     cases = [Case(policy, *place, asked.slot_s) for place in places for policy in policies]
-    rows: dict[Case, dict[str, Any]] = {}
-    with multiprocessing.get_context("spawn").Pool(min(asked.processes, len(cases))) as pool:
-        limits = dict(pool.imap_unordered(bounded, places))
-        for case, row in pool.imap_unordered(_numbered, cases):
-            rows[case] = row
-            done = f"{len(rows)}/{len(cases)}"
-            print(f"{done} {case.trace} {case.nodes} {case.policy}", file=sys.stderr)
-    ordered = [rows[case] | limits[case.trace, case.nodes] for case in cases]
+    processes = in_processes(min(asked.processes, len(cases)), RuntimeError("a run was killed"))
+
+    def tell(done: int, row: dict[str, Any]) -> None:
+        said = f"{done}/{len(cases)} {row['trace']} {row['nodes']} {row['policy']}"
+        print(said, file=sys.stderr)
+
+    limits = dict(zip(places, in_order(bounded, places, processes, None), strict=True))
+    rows = in_order(run, cases, processes, tell)
+    ordered = [row | limits[row["trace"], row["nodes"]] for row in rows]
     print("\n".join(table(ordered, policies)))
     write(asked.json, runs=ordered)
     return 0
-
-
-def _numbered(case: Case) -> tuple[Case, dict[str, Any]]:
-    return case, run(case)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ changes are cheaper: about 5 s.
 Averages over seeds. No jobs are rejected: whoever misses its deadline runs on.
 """
 
-import multiprocessing
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,6 +25,7 @@ import numpy as np
 from benchmarks.figures import parser_of, write
 from scheduler.policies.interface import Kind
 from scheduler.policies.registry import make_policy
+from simulator.at_once import in_order, in_processes
 from simulator.generated import Mix
 from simulator.metrics import measure
 from simulator.physics.base import Cluster, Entry
@@ -115,13 +115,12 @@ def _entries(point: Point) -> list[Entry]:
 
 def measure_all(todo: Sequence[Point], processes: int) -> list[dict[str, Any]]:
     """Run points, saying what is done; rows in the order given."""
-    rows = []
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        for done, row in enumerate(pool.imap(run, todo), 1):
-            rows.append(row)
-            print(f"\r{done} of {len(todo)} runs", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    return rows
+
+    def tell(done: int, _: object) -> None:
+        end = "\n" if done == len(todo) else ""
+        print(f"\r{done} of {len(todo)} runs", end=end, file=sys.stderr, flush=True)
+
+    return in_order(run, todo, in_processes(processes, RuntimeError("a run was killed")), tell)
 
 
 def ratio(

@@ -14,7 +14,7 @@ default. Policies decide at events, or in the rounds of their papers.
 
 import ast
 import json
-import multiprocessing
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -27,6 +27,7 @@ import numpy as np
 from benchmarks.figures import parser_of, write
 from scheduler.policies.interface import Kind
 from scheduler.policies.registry import make_policy
+from simulator.at_once import in_order, in_processes
 from simulator.compare import IN_ROUNDS
 from simulator.physics.base import Cluster, Entry
 from simulator.physics.simple import Pauses, SimpleJob
@@ -125,18 +126,18 @@ def measure_all(
     speeds: Speeds, todo: Sequence[Setting], processes: int | None
 ) -> list[dict[str, Any]]:
     """Run all, saying what is done; rows in the order given."""
-    rows = []
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        for row in pool.imap(partial(run, speeds), todo):
-            rows.append(row)
-            print(
-                f"{len(rows)} of {len(todo)}: {row['policy']:<10} {row['rate_h']:g} jobs an hour, "
-                f"seed {row['seed']}: {row['mean_jct_h']:.2f} h a job, p99 {row['p99_jct_h']:.0f}, "
-                f"{row['restarts_per_job']:.2f} restarts, {row['mean_decision_ms']:.1f} ms",
-                file=sys.stderr,
-                flush=True,
-            )
-    return rows
+
+    def tell(done: int, row: dict[str, Any]) -> None:
+        print(
+            f"{done} of {len(todo)}: {row['policy']:<10} {row['rate_h']:g} jobs an hour, "
+            f"seed {row['seed']}: {row['mean_jct_h']:.2f} h a job, p99 {row['p99_jct_h']:.0f}, "
+            f"{row['restarts_per_job']:.2f} restarts, {row['mean_decision_ms']:.1f} ms",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    where = in_processes(processes or os.cpu_count() or 1, RuntimeError("a run was killed"))
+    return in_order(partial(run, speeds), todo, where, tell)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -22,7 +22,7 @@ Exit code 0: all that ran was reached. 1: something was missed, or the data is a
 
 import json
 import math
-import multiprocessing
+import operator
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -42,6 +42,7 @@ from scheduler.policies.literature.gandiva import Gandiva
 from scheduler.policies.literature.optimus import Optimus
 from scheduler.policies.literature.pollux import Pollux
 from scheduler.policies.literature.tiresias import Tiresias
+from simulator.at_once import in_order, in_processes
 from simulator.physics.base import Cluster
 from simulator.physics.elasticflow import ElasticFlowPhysics
 from simulator.physics.pollux import Oracle, PolluxPhysics
@@ -178,22 +179,17 @@ def judge(found: Sequence[Compared], *, ratio: bool) -> list[Verdict]:
     return verdicts
 
 
-def _call(work: Callable[[], Compared]) -> Compared:
-    return work()
-
-
 def _run(works: Sequence[Callable[[], Compared]], processes: int) -> list[Compared]:
-    found = []
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        for one in pool.imap(_call, works):
-            print(
-                f"{one.policy:12} {one.workload:20} {one.measured:10.3f} {one.published:10.3f} "
-                f"{100 * one.off:+7.2f} % {one.restarts:6} restarts "
-                f"{one.claims_timed_out:4} claims timed out {one.wall_s:6.1f} s",
-                file=sys.stderr,
-            )
-            found.append(one)
-    return found
+    def tell(_: int, one: Compared) -> None:
+        print(
+            f"{one.policy:12} {one.workload:20} {one.measured:10.3f} {one.published:10.3f} "
+            f"{100 * one.off:+7.2f} % {one.restarts:6} restarts "
+            f"{one.claims_timed_out:4} claims timed out {one.wall_s:6.1f} s",
+            file=sys.stderr,
+        )
+
+    where = in_processes(processes, RuntimeError("a run was killed"))
+    return in_order(operator.call, works, where, tell)
 
 
 def main() -> int:
