@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from scheduler.core import facts, owners
 from scheduler.core.lenders import lender_of
 from scheduler.core.loans import clear, start_reclaims
-from scheduler.core.state import ClusterState, Node, policy_name
+from scheduler.core.state import ClusterState, policy_name
 from scheduler.core.transitions import LoanState, NodeState
 from scheduler.core.turn import Turn
 from scheduler.policies.registry import gives_back
@@ -58,9 +58,5 @@ def clear_recalled(turn: Turn) -> None:
     """Get gangs off recalled nodes, once the policy was asked."""
     for name in sorted(turn.state.standing.recalls):
         node = turn.state.nodes[name]
-        if _going(node):
+        if node.state is NodeState.ALIVE and node.loan_state is LoanState.RECLAIMING:
             clear(turn, node)
-
-
-def _going(node: Node) -> bool:
-    return node.state is NodeState.ALIVE and node.loan_state is LoanState.RECLAIMING
