@@ -10,12 +10,13 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from structlog.stdlib import BoundLogger
 
 from bus.clock import Clock
 from bus.contract import BusError, Link, Message
+from bus.wire import Client
 from runtime.build import MachineMaker, Options
 from runtime.core import Limits
 from runtime.effects import EffectsFile, recorded
@@ -52,30 +53,6 @@ MEMORY_UNKNOWN = (
 _ALIKE = ("gpu_type", "gpu_memory_mib", "speed_factor", "transfer_mib_per_s")
 
 
-class Line(Protocol):
-    """The state of a connection to an MQTT broker; `bus.mqtt_client.MqttClient` is one."""
-
-    @property
-    def where(self) -> str:
-        """The broker's address, without user and password."""
-        ...
-
-    @property
-    def connected(self) -> bool:
-        """Whether the broker has accepted us, now."""
-        ...
-
-    @property
-    def problem(self) -> str:
-        """Why there is no connection; empty while there is one."""
-        ...
-
-    @property
-    def reconnects(self) -> int:
-        """How often the connection had to be made again."""
-        ...
-
-
 class AgentRole:
     """One agent and its link."""
 
@@ -87,7 +64,7 @@ class AgentRole:
         clock: Clock,
         config: Config,
         log: BoundLogger,
-        line: Line | None = None,
+        line: Client | None = None,
         probe: BusProbe | None = None,
         machine: RealMachine | None = None,
     ) -> None:
