@@ -8,7 +8,7 @@ forecast says that they are needed, so that jobs have time to checkpoint.
 What keeps loans from flapping: lending looks further ahead than reclaiming, a node just returned
 rests, and a young loan is ended only for demand, not for headroom. What keeps them honest: on a
 report older than `stale_s` nothing is lent and nothing new is reclaimed, because both would be a
-guess; the owner reports again, or the core calls all that it lent back (`core/owners.py`).
+guess; the owner reports again, or the core calls all that it lent back (`core/recalls.py`).
 """
 
 from collections.abc import Sequence
