@@ -31,7 +31,7 @@ from schemas.codec import Rejected, decode_event, encode, event
 from schemas.events import LinkLost
 from schemas.topics import EVENTS
 from services.config import Config, ConfigError
-from services.machines import CPU, RealMachine, real_machine
+from services.machines import CPU, RealMachine
 from services.metrics import RoleName, Sample
 from services.probe import BusProbe
 from services.sections import AgentSection, SimulatedSection
@@ -324,10 +324,19 @@ def machine_of(config: Config, *, lendable: bool) -> tuple[MachineMaker, RealMac
     Raises:
         ConfigError: the configuration does not describe one.
     """
-    made_up = _simulated(config, owned=lendable)
-    real = real_machine(config, made_up, lambda: held_gangs(state_file(config)), lendable=lendable)
-    machine, path = made_up if real is None else real.maker(), config.agent.effects_file
-    if path is not None:
+    machine, real = _simulated(config, owned=lendable), None
+    if config.agent.runs != "simulated":
+        # Lendable nodes without an owner have a simulated one, which needs
+        # `agent.simulated.demand_gpus`: nothing unless it is set.
+        made_up = machine
+        real = RealMachine(
+            config,
+            lambda specs, now_s: made_up(specs, now_s).owner,
+            lendable,
+            lambda: held_gangs(state_file(config)),
+        )
+        machine = real.maker()
+    if (path := config.agent.effects_file) is not None:
         machine = recorded(machine, EffectsFile(path, str(config.agent.name)))
     return machine, real
 
