@@ -1,4 +1,5 @@
 """Files that the code makes, such as pages of the manual: written, or compared with what is."""
+
 import argparse
 import sys
 from collections.abc import Iterable, Mapping, Sequence
