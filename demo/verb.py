@@ -119,8 +119,7 @@ def demo(
         beside.close()
         out().print(f"Stopped. {stopped} {name}", markup=False, soft_wrap=True)
         raise typer.Exit(0)
-    if json_path is not None:
-        emit_json(result, json_path)
+    emit_json(result, json_path)
     if not quiet:
         out().print(summary(result))
         out().print(
