@@ -57,17 +57,14 @@ class Publisher:
             with errors_named(f"store {len(messages)} records of {names} in Kafka"):
                 async with asyncio.timeout(STORE_S + size / _BYTES_PER_S):
                     async with self._turn:
-                        producer = await self._opened()
+                        if self._producer is None:
+                            self._producer = await open_producer(self._home.options, None)
+                        producer = self._producer
                         stored = await _begin(producer, self._home, messages)
                     self._home.wrote(_ends(messages, await _all(stored)))
         except BusError:
             self._replace(producer)
             raise
-
-    async def _opened(self) -> AIOKafkaProducer:
-        if self._producer is None:
-            self._producer = await open_producer(self._home.options, None)
-        return self._producer
 
     def _replace(self, producer: AIOKafkaProducer | None) -> None:
         """Leave a producer that failed: it would go on trying what was given up long ago."""
