@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.figures import parser_of, write
-from scheduler.policies.interface import Kind, Lender, LoanPhase, Snapshot
+from scheduler.policies.interface import Kind, Lender, LoanPhase
 from scheduler.policies.parts.loans import LoanOptions, Outlook
 from simulator.tides import pool_tide
 from tests.snapshots import Pool, snapshot
@@ -89,7 +89,8 @@ def _useful(start: NDArray[np.int64], end: NDArray[np.int64], minutes: int) -> N
 def lend(need: Floats, setting: Setting, options: LoanOptions) -> dict[str, float]:
     """Let the lender decide over all days but those before the start; returns what came of it."""
     servers, begin = setting.servers, setting.before * DAY
-    seen, slots = _owner(servers), peaks(need)
+    seen = snapshot([Pool("serve", Kind.INFERENCE, nodes=servers, history=[0.0])], [])
+    slots = peaks(need)
     away_until = np.zeros(servers)  # minute from which it serves; inf while it is lent
     useful = short = reclaimed = 0.0
     times = []
@@ -129,11 +130,6 @@ def lend(need: Floats, setting: Setting, options: LoanOptions) -> dict[str, floa
         "mean_ms": 1e3 * float(np.mean(times)),
         "p99_ms": 1e3 * float(np.quantile(times, 0.99)),
     }
-
-
-def _owner(servers: int) -> Snapshot:
-    quiet = Pool("serve", Kind.INFERENCE, nodes=servers, history=[0.0])
-    return snapshot([quiet], [])
 
 
 def measure(setting: Setting, seed: int, options: LoanOptions | None = None) -> dict[str, Any]:

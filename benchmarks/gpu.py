@@ -25,9 +25,9 @@ import numpy as np
 
 from benchmarks.gpu_cell import DECLARED, FILES, LEAVES, POLICY
 from benchmarks.gpu_door import Door
-from benchmarks.gpu_processes import Cell, options_of, others_may, steps_of
+from benchmarks.gpu_processes import Cell, measured, options_of, others_may, steps_of
 from benchmarks.gpu_witness import LEAVES_PROGRAM, PROGRAMS, Witness
-from runtime.metering.nvml import NvmlGpus, NvmlUnavailable
+from runtime.metering.nvml import NvmlGpus
 from tests.ports import free_ports
 
 _OF_A_NODE = ("gpu_type", "gpu_utilisation", "gpu_memory_mib", "gpu_memory_used", "loan_state")
@@ -67,6 +67,10 @@ class Run(Cell):
         return steps_of(self.out / "loss")
 
     # --- what happens ---
+
+    def work(self, options: argparse.Namespace) -> None:
+        self.play(options.steps)
+        self.judge(options.steps)
 
     def play(self, steps: int) -> None:
         figures, door, witness = self.figures, self.door, self.witness
@@ -212,18 +216,7 @@ def main() -> int:
     parser = options_of("gpu", __doc__)
     parser.add_argument("--hidden", type=int, default=4)
     parser.add_argument("--work-s", type=float, default=0.01, help="a pause in each step")
-    options = parser.parse_args()
-    try:
-        run = Run(options)
-    except NvmlUnavailable as error:
-        print(error)
-        return 2
-
-    def work() -> None:
-        run.play(options.steps)
-        run.judge(options.steps)
-
-    return run.measure(work, options)
+    return measured(Run, parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -23,9 +23,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_processes import ROOT, Cell, options_of, others_may, steps_of
+from benchmarks.gpu_processes import ROOT, Cell, measured, options_of, others_may, steps_of
 from benchmarks.gpu_witness import pids_of
-from runtime.metering.nvml import NvmlUnavailable
 
 GRACE_S = 10
 TRAIN, BREAKS = "train_ddp.py", "breaks.py"
@@ -207,6 +206,10 @@ class Run(Cell):
 
     # --- what happens ---
 
+    def work(self, options: argparse.Namespace) -> None:
+        self.play(options.steps, options.width)
+        self.judge(options.steps, options.width)
+
     def play(self, steps: int, width: int) -> None:
         figures, witness = self.figures, self.witness
         said = self.tidegate("doctor", "--config", f"{self.folder}/cluster.toml")
@@ -315,18 +318,7 @@ class Run(Cell):
 def main() -> int:
     parser = options_of("gpu_cluster", __doc__)
     parser.add_argument("--runs", choices=("slurm", "processes"), default="slurm")
-    options = parser.parse_args()
-    try:
-        run = Run(options)
-    except NvmlUnavailable as error:
-        print(error)
-        return 2
-
-    def work() -> None:
-        run.play(options.steps, options.width)
-        run.judge(options.steps, options.width)
-
-    return run.measure(work, options)
+    return measured(Run, parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from benchmarks.figures import parser_of, write
 from benchmarks.gpu_cell import DECLARED
 from benchmarks.gpu_witness import pids_of
 from runtime.executors.environment import machine_environment
-from runtime.metering.nvml import inventory, nvml_library
+from runtime.metering.nvml import NvmlUnavailable, inventory, nvml_library
 
 ROOT = Path(__file__).parents[1]
 TIDEGATE = [sys.executable, "-m", "console.main"]
@@ -29,7 +30,7 @@ TIDEGATE = [sys.executable, "-m", "console.main"]
 EQUAL = 1e-9
 
 
-class Cell:
+class Cell(ABC):
     """Services of one cell on one SQLite log, and what was seen of them."""
 
     def __init__(self, options: argparse.Namespace, examples: Iterable[str], own: str) -> None:
@@ -126,12 +127,16 @@ class Cell:
         if wrong:
             raise RuntimeError(f"not as it should be: {', '.join(wrong)}")
 
-    def measure(self, work: Callable[[], None], options: argparse.Namespace) -> int:
+    @abstractmethod
+    def work(self, options: argparse.Namespace) -> None:
+        """Let all happen, and judge it."""
+
+    def measure(self, options: argparse.Namespace) -> int:
         """Do the work; then, however it went, say what was seen and end all. The exit status."""
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was seen is said all the same
         problem: str | None = "it was ended"
         try:
-            work()
+            self.work(options)
             problem = None
         except (TimeoutError, RuntimeError) as error:
             problem = str(error)
@@ -166,6 +171,16 @@ class Cell:
             if file.is_file() and file.suffix != ".npz":
                 name = str(file.relative_to(self.folder)).replace("/", "_")
                 shutil.copy(file, folder / name[-100:])
+
+
+def measured(kind: Callable[[argparse.Namespace], Cell], options: argparse.Namespace) -> int:
+    """Make a cell of a kind and measure it; give the exit status."""
+    try:
+        cell = kind(options)
+    except NvmlUnavailable as error:
+        print(error)
+        return 2
+    return cell.measure(options)
 
 
 def steps_of(file: Path) -> list[tuple[float, int]]:

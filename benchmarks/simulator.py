@@ -18,32 +18,28 @@ from benchmarks.public_data import DATA
 from simulator.compare import Case, check, run_case
 
 POLLUX_POLICIES = ("fifo", "tiresias", "tide", "pollux")
-LOANING_POLICIES = ("tide",)
 
 
-def pollux(policies: Sequence[str], load: str = "1.0", number: int = 1) -> list[dict[str, Any]]:
+def pollux() -> list[dict[str, Any]]:
     """Time policies on a Pollux workload."""
     folder = DATA / "pollux"
-    workload = folder / "workloads" / f"load-{load}" / f"workload-{number}.csv"
+    workload = folder / "workloads" / "load-1.0" / "workload-1.csv"
     rows = []
-    for policy in policies:
+    for policy in POLLUX_POLICIES:
         case = Case(policy, str(workload), profiles=str(folder / "profiles"))
         check(case)  # reads the profiles once, before the clock runs
         began_s, began_cpu_s = perf_counter(), process_time()
         figures = run_case(case).figures
         wall_s, cpu_s = perf_counter() - began_s, process_time() - began_cpu_s
-        rows.append(_row(f"pollux {load}/{number}", policy, wall_s, cpu_s, figures))
+        rows.append(_row("pollux 1.0/1", policy, wall_s, cpu_s, figures))
     return rows
 
 
-def fifteen_days(policies: Sequence[str], setting: loaning.Setting) -> list[dict[str, Any]]:
-    """Time policies on the trace of the loaning benchmark."""
-    rows = []
-    for policy in policies:
-        figures = loaning.run(setting, policy)
-        name = f"{setting.days:g} days, {setting.jobs} jobs"
-        rows.append(_row(name, policy, figures["wall_s"], figures["cpu_s"], figures))
-    return rows
+def fifteen_days(setting: loaning.Setting) -> dict[str, Any]:
+    """Time `tide` on the trace of the loaning benchmark."""
+    figures = loaning.run(setting, "tide")
+    name = f"{setting.days:g} days, {setting.jobs} jobs"
+    return _row(name, "tide", figures["wall_s"], figures["cpu_s"], figures)
 
 
 def _row(
@@ -88,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = []
     if given.only != "days":
         if (DATA / "pollux").is_dir():
-            rows += pollux(POLLUX_POLICIES)
+            rows += pollux()
         else:
             print("no Pollux data: set TIDEGATE_DATA to a folder with pollux/", file=sys.stderr)
     for row in rows:
@@ -101,10 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             training=given.training,
             inference=given.inference,
         )
-        days = fifteen_days(LOANING_POLICIES, setting)
-        rows += days
-        for row in days:
-            print(line(row), file=sys.stderr, flush=True)
+        rows.append(fifteen_days(setting))
+        print(line(rows[-1]), file=sys.stderr, flush=True)
     write(given.json, rows=rows)
     return 0
 
