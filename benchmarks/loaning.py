@@ -241,20 +241,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--policy", default=",".join(POLICIES), help="names, by commas")
     parser.add_argument("--gain", action="store_true", help="what loans are worth to each policy")
     given = parser.parse_args(arguments)
-    setting = Setting(
-        days=given.days,
-        jobs=given.jobs,
-        training=given.training,
-        inference=given.inference,
-        load=given.load,
-        mix=given.mix,
-        speed=given.speed,
-        seed=given.seed,
-        round_s=max(60.0, given.merge_s),
-        merge_s=given.merge_s,
-    )
-    names = given.policy.split(",")
-    if given.gain:
+    told = vars(given)  # but for three, the options are the fields of a setting
+    names = told.pop("policy").split(",")
+    path, only_gain = told.pop("json"), told.pop("gain")
+    setting = Setting(**told, round_s=max(60.0, given.merge_s))
+    if only_gain:
         print(GAIN_HEADER, file=sys.stderr)
         names = [name for name in names if name != "fifo"]  # it does not borrow
         rows = gains(setting, names, lambda row: print(gain_line(row), file=sys.stderr, flush=True))
@@ -266,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{rows[0]['jct_ratio_bound']:.2f}",
             file=sys.stderr,
         )
-    write(given.json, rows=rows)
+    write(path, rows=rows)
     return 0
 
 

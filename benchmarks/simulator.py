@@ -90,14 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for row in rows:
         print(line(row), file=sys.stderr, flush=True)
     if given.only != "pollux":
-        setting = replace(
-            defaults,
-            days=given.days,
-            jobs=given.jobs,
-            training=given.training,
-            inference=given.inference,
-        )
-        rows.append(fifteen_days(setting))
+        sizes = {one: getattr(given, one) for one in ("days", "jobs", "training", "inference")}
+        rows.append(fifteen_days(replace(defaults, **sizes)))
         print(line(rows[-1]), file=sys.stderr, flush=True)
     write(given.json, rows=rows)
     return 0
