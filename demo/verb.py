@@ -182,9 +182,9 @@ async def _said(path: Path) -> int:
 
 @contextlib.contextmanager
 def _served(log: Path, port: int) -> Iterator[subprocess.Popen[str]]:
-    """Serve a log meanwhile by a process of its own, so that neither waits for the other; say where.
+    """Serve a log meanwhile, by a process of its own, and say where.
 
-    Whoever waits for the process lets it go on.
+    So neither waits for the other. Whoever waits for the process lets it go on.
     """
     if not log.exists():
         create(log)
