@@ -1,10 +1,8 @@
 """`python -m benchmarks`: what Tidegate does in a second on this machine, as a table or JSON."""
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import track
@@ -25,7 +23,7 @@ from benchmarks import (
     scrape,
     telemetry,
 )
-from benchmarks.provenance import provenance
+from benchmarks.figures import write
 
 #: Figure -> (aim, whether more is better). From the project's own aims for 2 cores.
 AIMS: Mapping[str, tuple[float, bool]] = {
@@ -80,13 +78,9 @@ def main() -> int:
             table.add_row(part, name, _shown(value), _aim(name, value))
     if whole and (lost := sorted(AIMS.keys() - figures.keys())):
         raise RuntimeError(f"aims for figures that nothing measures: {', '.join(lost)}")
-    document = {**provenance(), "figures": figures}
-    if options.json == "-":
-        sys.stdout.write(json.dumps(document) + "\n")
-        return 0
-    Console().print(table)
-    if options.json:
-        Path(options.json).write_text(json.dumps(document) + "\n")
+    if options.json != "-":
+        Console().print(table)
+    write(options.json, figures=figures)
     return 0
 
 

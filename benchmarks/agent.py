@@ -14,7 +14,6 @@ the workers are the job's own. Memory is resident (rss) and proportional (pss: w
 is divided among them). What the driver itself takes is not in it.
 """
 
-import argparse
 import asyncio
 import contextlib
 import os
@@ -28,7 +27,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from benchmarks.figures import show
+from benchmarks.figures import parser_of, show
 from bus.bridge import Bridge
 from bus.clock import SystemClock
 from bus.contract import Message
@@ -320,10 +319,9 @@ async def _until(condition: Callable[[], bool], problem: str) -> None:
 
 def main() -> int:
     """Measure the machines asked for."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.agent")
+    parser = parser_of("agent", __doc__)
     parser.add_argument("--machines", default=",".join(MACHINES), help="by commas (%(default)s)")
     parser.add_argument("--seconds", type=float, default=20.0, help="for each (%(default)g)")
-    parser.add_argument("--json", metavar="PATH", help="write the figures; - is standard output")
     options = parser.parse_args()
     figures = run(options.seconds, options.machines.split(","))
     show(figures, "{:48} {:10.2f}", options.json)

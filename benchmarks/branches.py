@@ -8,7 +8,6 @@ failures of workers included. `tidegate branch` goes on from the entry at `--at`
 same hours. Also measured: how long a control and a branch under `fifo` took together.
 """
 
-import argparse
 import asyncio
 import json
 import subprocess
@@ -18,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.provenance import provenance
+from benchmarks.figures import parser_of, write
 from bus.clock import SystemClock
 from bus.sqlite import SqliteBus
 from schemas.topics import JOURNAL
@@ -78,26 +77,18 @@ def night(folder: Path, seed: int, at_h: float, hours: float, seconds: float) ->
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.branches",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("branches", __doc__)
     parser.add_argument("--seeds", default="7,8,9,10,11", help="of the nights, with commas")
     parser.add_argument("--at", type=float, default=8.0, help="o'clock; default: 8")
     parser.add_argument("--hours", type=float, default=6.0, help="of each branch; default: 6")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each day; default: 20")
-    parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
     nights = []
     with tempfile.TemporaryDirectory() as folder:
         for seed in map(int, options.seeds.split(",")):
             nights.append(night(Path(folder), seed, options.at, options.hours, options.seconds))
             sys.stderr.write(f"{json.dumps(nights[-1])}\n")
-    text = json.dumps({**provenance(), "nights": nights}, indent=2) + "\n"
-    if options.json is not None:
-        options.json.write_text(text)
-    sys.stdout.write(text)
+    write(options.json or "-", nights=nights)
     return 0
 
 

@@ -1,8 +1,6 @@
 """How fast the bus is: publish, transactions and reading, on every backend."""
 
-import argparse
 import asyncio
-import json
 import sys
 import tempfile
 import time
@@ -11,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from benchmarks import brokers
-from benchmarks.provenance import provenance
+from benchmarks.figures import parser_of, write
 from bus.clock import SystemClock
 from bus.contract import Bus, Message
 from bus.memory import MemoryBus
@@ -115,9 +113,8 @@ def run(seconds: float) -> dict[str, float]:
 
 def main() -> int:
     """Measure every backend, brokers too where they are named."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.bus", description=__doc__)
+    parser = parser_of("bus", __doc__)
     parser.add_argument("--seconds", type=float, default=5.0, help="scales each part (5)")
-    parser.add_argument("--json", metavar="PATH", help="write the figures; - is standard output")
     options = parser.parse_args()
     figures = run(options.seconds)
     problem = brokers.missing()
@@ -125,13 +122,10 @@ def main() -> int:
         figures |= brokers.run(options.seconds)
     else:
         sys.stderr.write(f"Kafka and MQTT are NOT measured: {problem}\n")
-    if options.json == "-":
-        sys.stdout.write(json.dumps({**provenance(), "figures": figures}) + "\n")
-        return 0
-    for name, value in figures.items():
-        print(f"{name:60s} {value:12,.0f}" if abs(value) >= 100 else f"{name:60s} {value:12,.3g}")
-    if options.json:
-        Path(options.json).write_text(json.dumps({**provenance(), "figures": figures}) + "\n")
+    if options.json != "-":
+        for name, value in figures.items():
+            print(f"{name:60s} {value:12,{'.0f' if abs(value) >= 100 else '.3g'}}")
+    write(options.json, figures=figures)
     return 0
 
 

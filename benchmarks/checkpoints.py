@@ -7,7 +7,6 @@ come from memory, `cp`'s too. The median of the rounds; the ways take turns, sin
 the machine.
 """
 
-import argparse
 import os
 import shutil
 import statistics
@@ -18,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.figures import show
+from benchmarks.figures import parser_of, show
 from runtime.checkpoints.store import CheckpointStore
 
 _MIB = 2**20
@@ -77,11 +76,10 @@ def _ways(source: Path, place: Path) -> dict[str, Callable[[], object]]:
 
 def main() -> int:
     """Run the sizes asked for."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoints")
+    parser = parser_of("checkpoints", __doc__)
     parser.add_argument("--sizes", default="1,64,512", help="of checkpoints, in MiB (1,64,512)")
     parser.add_argument("--rounds", type=int, default=5, help="of which the median is shown (5)")
     parser.add_argument("--folder", type=Path, help="on the disk to measure (the temporary one)")
-    parser.add_argument("--json", metavar="PATH", help="write the figures; - is standard output")
     options = parser.parse_args()
     sizes_mib = [int(size) for size in options.sizes.split(",")]
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:

@@ -43,12 +43,12 @@ def write(path: Path, nodes: int, jobs: int, entries: int, minutes: int) -> None
 
 def _goes_on(path: Path, entries: int) -> Iterator[JournalEntry]:
     state, digest, told = asyncio.run(_begun(path))
-    jobs = [one for name, one in told.items() if _runs(state, name)]
+    runs = {job.id for job in state.jobs.values() if job.state is JobState.RUNNING}
+    jobs = [one for name, one in told.items() if name in runs]
     lenders = [one for name, one in told.items() if name in state.lenders]
     if not jobs:
         raise ValueError("no running job told how far it is; give the cell more minutes")
-    running = sum(job.state is JobState.RUNNING for job in state.jobs.values())
-    apart_s, at_s = _TELLS_S / running, state.now_s
+    apart_s, at_s = _TELLS_S / len(runs), state.now_s
     #: Of so many entries one is an owner's.
     between = max(2, round(_LOAD_S / apart_s / max(1, len(lenders))))
     for number in range(state.number, entries):
@@ -63,11 +63,6 @@ def _goes_on(path: Path, entries: int) -> Iterator[JournalEntry]:
         entry = chain(digest, number, at_s, like.stimulus, decision, policy=like.policy)
         digest = entry.digest
         yield entry
-
-
-def _runs(state: ClusterState, name: str) -> bool:
-    job = state.jobs.get(name)
-    return job is not None and job.state is JobState.RUNNING
 
 
 async def _begun(path: Path) -> tuple[ClusterState, str, dict[str, JournalEntry]]:

@@ -13,8 +13,6 @@ It needs Debian's chromium, and `make console` before. The gateway's index is ma
 `--keep-index` is given.
 """
 
-import argparse
-import json
 import sys
 import tempfile
 import time
@@ -26,8 +24,8 @@ from playwright.sync_api import Browser
 
 from benchmarks import console_log
 from benchmarks.console_watch import Watched, browsing, quantiles
+from benchmarks.figures import parser_of, write
 from benchmarks.gateway_cell import Served, memory, serving, until_ready
-from benchmarks.provenance import provenance
 
 _LOADS = 5
 _REPAINTS, _TICKS, _JUMPS = 25, 250, 8
@@ -159,11 +157,7 @@ def run(nodes: int, jobs: int, entries: int, minutes: int, places: int) -> Figur
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.console_page",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("console_page", __doc__)
     parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--jobs", type=int, default=50_000)
     parser.add_argument("--entries", type=int, default=1_000_000)
@@ -171,7 +165,6 @@ def main() -> int:
     parser.add_argument("--log", type=Path, help="of the cell; written there if it is not")
     parser.add_argument("--places", type=int, default=12, help="of the log that are sought (12)")
     parser.add_argument("--keep-index", action="store_true", help="that of an earlier gateway")
-    parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
     size = (options.nodes, options.jobs, options.entries, options.minutes)
     if options.log is None:
@@ -180,10 +173,7 @@ def main() -> int:
         if not options.log.exists():
             console_log.write(options.log, *size)
         figures = measure(options.log, keep_index=options.keep_index, places=options.places)
-    text = json.dumps({**provenance(), **figures}, indent=2) + "\n"
-    if options.json is not None:
-        options.json.write_text(text)
-    sys.stdout.write(text)
+    write(options.json or "-", **figures)
     return 0
 
 

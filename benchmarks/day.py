@@ -7,19 +7,17 @@ each priority, since not every policy knows priorities. The rest is what the dem
 Two runs may differ by a few jobs, as services interleave by real time.
 """
 
-import argparse
 import asyncio
-import json
 import sys
 import tempfile
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
+from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.provenance import provenance
+from benchmarks.figures import parser_of, write
 from benchmarks.resampled import seeds_of
 from bus.reading import open_log
 from demo.claim import Run, claim
@@ -29,6 +27,7 @@ from scheduler.core.state import ClusterState
 from scheduler.journal import JournalReader, fold
 from scheduler.policies.registry import make_policy
 from schemas.topics import JOURNAL
+from simulator.at_once import in_order, in_processes
 from simulator.scenario import Scenario
 
 _HOUR_S = 3600.0
@@ -48,12 +47,13 @@ def plain(scenario: Scenario) -> Scenario:
     return replace(scenario, workload=replace(scenario.workload, jobs=jobs))
 
 
-def day(hours: float, seed: int, policy: str, *, without: bool) -> dict[str, Any]:
-    """Run a day under a policy, `without` deadlines and priorities or with them.
+def day(hours: float, without: bool, case: tuple[str, int]) -> dict[str, Any]:
+    """Run a day under a policy, with a seed, `without` deadlines and priorities or with them.
 
     Raises:
         RuntimeError: the engine broke an invariant.
     """
+    policy, seed = case
     run = Run(hours, seed, policy, None, None, 0.0)
     scenario = plain(run.scenario()) if without else run.scenario()
     with tempfile.TemporaryDirectory() as folder:
@@ -86,37 +86,29 @@ def day(hours: float, seed: int, policy: str, *, without: bool) -> dict[str, Any
 
 def main() -> None:
     """Run what was asked for, and write it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.day", description=__doc__)
+    parser = parser_of("day", __doc__)
     parser.add_argument("--policies", default=_POLICIES, help="with commas")
     parser.add_argument("--seeds", default="7-11", help="such as 7-11, or 7,9")
     parser.add_argument("--hours", type=float, default=24.0, help="simulated hours of each run")
     parser.add_argument("--plain", action="store_true", help="no deadlines and one priority")
     parser.add_argument("--processes", type=int, default=1, help="how many runs side by side")
-    parser.add_argument("--json", type=Path, help="write the rows to this file")
     given = parser.parse_args()
     policies = given.policies.split(",")
     for policy in policies:
         make_policy(policy)
-    asked = [(given.hours, seed, policy) for policy in policies for seed in seeds_of(given.seeds)]
-    rows = []
-    with ProcessPoolExecutor(given.processes) as pool:
-        runs = [pool.submit(day, *one, without=given.plain) for one in asked]
-        for done in as_completed(runs):
-            row = done.result()
-            rows.append(row)
-            print(
-                f"{len(rows)} of {len(asked)}: {row['policy']}, seed {row['seed']}: "
-                f"{row['jobs_completed']} completed, {row['mean_spent_s'] / _HOUR_S:.2f} h a job",
-                file=sys.stderr,
-                flush=True,
-            )
-    rows.sort(key=lambda row: (policies.index(row["policy"]), row["seed"]))
-    document = {**provenance(), "hours": given.hours, "plain": given.plain, "rows": rows}
-    text = json.dumps(document, indent=1) + "\n"
-    if given.json is None:
-        print(text, end="")
-    else:
-        given.json.write_text(text)
+    cases = [(policy, seed) for policy in policies for seed in seeds_of(given.seeds)]
+
+    def tell(done: int, row: dict[str, Any]) -> None:
+        print(
+            f"{done} of {len(cases)}: {row['policy']}, seed {row['seed']}: "
+            f"{row['jobs_completed']} completed, {row['mean_spent_s'] / _HOUR_S:.2f} h a job",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    where = in_processes(given.processes, RuntimeError("a run was killed"))
+    rows = in_order(partial(day, given.hours, given.plain), cases, where, tell)
+    write(given.json or "-", hours=given.hours, plain=given.plain, rows=rows)
 
 
 if __name__ == "__main__":

@@ -12,25 +12,22 @@ policy can do better than the third. `closed` is which part of the gap between t
 others and that bound the last policy closes.
 """
 
-import argparse
-import json
 import math
-import multiprocessing
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.deadline_bound import GPUS_PER_NODE, bounds
-from benchmarks.provenance import provenance
+from benchmarks.figures import parser_of, write
 from benchmarks.public_data import DATA as PUBLIC
 from scheduler.policies.interface import Plan, Policy, Snapshot
 from scheduler.policies.registry import make_policy
 from scheduler.policies.tide.commitments import PROMISED
+from simulator.at_once import in_order, in_processes
 from simulator.physics.base import Cluster, Entry
 from simulator.physics.elasticflow import ElasticFlowPhysics
 from simulator.run import Options, simulate
@@ -107,12 +104,12 @@ def run(case: Case) -> dict[str, Any]:
     }
 
 
-def bounded(place: tuple[str, int]) -> tuple[tuple[str, int], dict[str, float]]:
+def bounded(place: tuple[str, int]) -> dict[str, float]:
     """Return the bounds of a trace on a cluster of so many nodes."""
     trace, nodes = place
     cluster = Cluster(nodes, GPUS_PER_NODE)
     free, paid, together = bounds(_jobs(trace, cluster)[1], cluster)
-    return place, {"alone_free": free, "alone": paid, "bound": together}
+    return {"alone_free": free, "alone": paid, "bound": together}
 
 
 def _jobs(trace: str, cluster: Cluster) -> tuple[ElasticFlowPhysics, list[Entry]]:
@@ -141,7 +138,7 @@ def table(rows: Sequence[dict[str, Any]], policies: Sequence[str]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what is asked for and print the table."""
-    parser = argparse.ArgumentParser(prog="benchmarks.deadlines", description=__doc__)
+    parser = parser_of("deadlines", __doc__)
     parser.add_argument("--traces", default=",".join(TRACES), help="by commas (%(default)s)")
     parser.add_argument("--nodes", default="8,16,32", help="of 8 GPUs (%(default)s)")
     parser.add_argument(
@@ -153,7 +150,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--slot-s", type=float, default=0.0, help="least time between decisions (%(default)s)"
     )
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="runs at once")
-    parser.add_argument("--json", type=Path, help="write the rows here")
     asked = parser.parse_args(arguments)
     if not DATA.is_dir():
         print(f"no data in {DATA}: set TIDEGATE_DATA", file=sys.stderr)
@@ -163,22 +159,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (trace, int(nodes)) for trace in asked.traces.split(",") for nodes in asked.nodes.split(",")
     ]
     cases = [Case(policy, *place, asked.slot_s) for place in places for policy in policies]
-    rows: dict[Case, dict[str, Any]] = {}
-    with multiprocessing.get_context("spawn").Pool(min(asked.processes, len(cases))) as pool:
-        limits = dict(pool.imap_unordered(bounded, places))
-        for case, row in pool.imap_unordered(_numbered, cases):
-            rows[case] = row
-            done = f"{len(rows)}/{len(cases)}"
-            print(f"{done} {case.trace} {case.nodes} {case.policy}", file=sys.stderr)
-    ordered = [rows[case] | limits[case.trace, case.nodes] for case in cases]
+    processes = in_processes(min(asked.processes, len(cases)), RuntimeError("a run was killed"))
+
+    def tell(done: int, row: dict[str, Any]) -> None:
+        said = f"{done}/{len(cases)} {row['trace']} {row['nodes']} {row['policy']}"
+        print(said, file=sys.stderr)
+
+    limits = dict(zip(places, in_order(bounded, places, processes, None), strict=True))
+    rows = in_order(run, cases, processes, tell)
+    ordered = [row | limits[row["trace"], row["nodes"]] for row in rows]
     print("\n".join(table(ordered, policies)))
-    if asked.json:
-        asked.json.write_text(json.dumps({**provenance(), "runs": ordered}, indent=1) + "\n")
+    write(asked.json, runs=ordered)
     return 0
-
-
-def _numbered(case: Case) -> tuple[Case, dict[str, Any]]:
-    return case, run(case)
 
 
 if __name__ == "__main__":

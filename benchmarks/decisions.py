@@ -13,9 +13,7 @@ machine only ever adds to it. For the same reason CPU time stands beside wall ti
 `--plot` draws: a cycle is one thread that waits for nothing. The parts are CPU time.
 """
 
-import argparse
 import gc
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.busy_cell import PARTS, Cell, Spent
-from benchmarks.provenance import provenance
+from benchmarks.figures import parser_of, write
 from scheduler import garbage
 from scheduler.policies.registry import POLICIES
 
@@ -164,7 +162,7 @@ def draw(found: list[dict[str, Any]], path: Path) -> None:
 
 def main() -> int:
     """Measure and print; the rows as JSON where asked."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.decisions", description=__doc__)
+    parser = parser_of("decisions", __doc__)
     parser.add_argument("--policy", default=",".join(POLICIES), help="names, by commas (all)")
     parser.add_argument(
         "--sizes",
@@ -173,7 +171,6 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=2.0, help="of each run (2)")
     parser.add_argument("--repeat", type=int, default=3, help="runs; the best counts (3)")
-    parser.add_argument("--json", metavar="PATH", help="write the rows; - is standard output")
     parser.add_argument("--plot", metavar="PATH", help="draw means against jobs (matplotlib)")
     options = parser.parse_args()
     names = options.policy.split(",")
@@ -182,11 +179,7 @@ def main() -> int:
     sizes = [tuple(map(int, size.split("x"))) for size in options.sizes.split(",")]
     print(_HEAD, file=sys.stderr)
     found = rows(names, [(gpus, jobs) for gpus, jobs in sizes], options.seconds, options.repeat)
-    document = {**provenance(), "rows": found}
-    if options.json == "-":
-        sys.stdout.write(json.dumps(document) + "\n")
-    elif options.json:
-        Path(options.json).write_text(json.dumps(document) + "\n", encoding="utf-8")
+    write(options.json, rows=found)
     if options.plot:
         draw(found, Path(options.plot))
     return 0

@@ -106,7 +106,7 @@ class DeviceFleet:
                     load = _load(name, self._needs[name])
                     saying = self._say(name, "telemetry", load, timed=True)
                 else:
-                    saying = self._say(name, "telemetry", _measured(name))
+                    saying = self._say(name, "telemetry", measured(name))
                 one = asyncio.create_task(saying)
                 running.add(one)
                 one.add_done_callback(running.discard)
@@ -167,7 +167,8 @@ def _load(name: str, gpus_needed: int) -> InferenceLoad:
     )
 
 
-def _measured(name: str) -> NodeMeasured:
+def measured(name: str) -> NodeMeasured:
+    """Make what a device measures of its GPU."""
     return NodeMeasured(
         node=name,
         window_s=60.0,

@@ -14,9 +14,6 @@ changes are cheaper: about 5 s.
 Averages over seeds. No jobs are rejected: whoever misses its deadline runs on.
 """
 
-import argparse
-import json
-import multiprocessing
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -25,9 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.provenance import provenance
+from benchmarks.figures import parser_of, write
 from scheduler.policies.interface import Kind
 from scheduler.policies.registry import make_policy
+from simulator.at_once import in_order, in_processes
 from simulator.generated import Mix
 from simulator.metrics import measure
 from simulator.physics.base import Cluster, Entry
@@ -117,13 +115,12 @@ def _entries(point: Point) -> list[Entry]:
 
 def measure_all(todo: Sequence[Point], processes: int) -> list[dict[str, Any]]:
     """Run points, saying what is done; rows in the order given."""
-    rows = []
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        for done, row in enumerate(pool.imap(run, todo), 1):
-            rows.append(row)
-            print(f"\r{done} of {len(todo)} runs", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    return rows
+
+    def tell(done: int, _: object) -> None:
+        end = "\n" if done == len(todo) else ""
+        print(f"\r{done} of {len(todo)} runs", end=end, file=sys.stderr, flush=True)
+
+    return in_order(run, todo, in_processes(processes, RuntimeError("a run was killed")), tell)
 
 
 def ratio(
@@ -181,7 +178,7 @@ def draw(drawn: Sequence[dict[str, Any]], path: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print the curves, and draw them where asked."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.edge", description=__doc__)
+    parser = parser_of("edge", __doc__)
     parser.add_argument(
         "--policy", default=",".join(POLICIES), help="names, by commas (%(default)s)"
     )
@@ -190,7 +187,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--speed", type=float, default=0.8, help="of an edge GPU (%(default)s)")
     parser.add_argument("--pause", type=float, default=40.0, help="of a change (%(default)s s)")
     parser.add_argument("--processes", type=int, default=1, help="runs at once (%(default)s)")
-    parser.add_argument("--json", metavar="PATH", help="write the rows; - is standard output")
     parser.add_argument("--plot", metavar="PATH", help="draw the curves")
     given = parser.parse_args(arguments)
     policies = given.policy.split(",")
@@ -205,12 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{name:28}" + "".join(f"{y:8.1%}" for y in values), file=sys.stderr)
     if given.plot:
         draw(drawn, Path(given.plot))
-    if given.json == "-":
-        sys.stdout.write(json.dumps({**provenance(), "rows": rows}) + "\n")
-    elif given.json:
-        Path(given.json).write_text(
-            json.dumps({**provenance(), "rows": rows}) + "\n", encoding="utf-8"
-        )
+    write(given.json, rows=rows)
     return 0
 
 

@@ -9,19 +9,16 @@ Columns: mean completion time, and its change against `never`; deadlines met; th
 p99; gangs that failures ended; GPU hours of work that had to be done again; changes of allocation.
 """
 
-import argparse
-import json
 import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.figures import parser_of, write
 from benchmarks.jct import case as published_case, workload
-from benchmarks.provenance import provenance
 from benchmarks.resampled import seeds_of
 from simulator.compare import Case, Finished, compare
 from simulator.generated import Mix
@@ -88,7 +85,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Run what was asked for, and print it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.failing", description=__doc__)
+    parser = parser_of("failing", __doc__)
     parser.add_argument("--policy", default=POLICIES, help="names, by commas (%(default)s)")
     parser.add_argument("--mtbf-h", default=MTBF_H, help="by commas, `never` first (%(default)s)")
     parser.add_argument("--seeds", default="11-14", help="of jobs and failures (%(default)s)")
@@ -96,7 +93,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--days", type=float, default=0.5, help="in which they come (%(default)s)")
     parser.add_argument("--pollux", metavar="LOAD/NUMBER", help="a workload of Pollux: 1.0/1")
     parser.add_argument("--processes", type=int, help="runs at once; one per core if not given")
-    parser.add_argument("--json", type=Path, help="write the rows here")
     given = parser.parse_args(argv)
     policies, mtbfs = given.policy.split(","), given.mtbf_h.split(",")
     seeds = seeds_of(given.seeds)
@@ -115,8 +111,7 @@ def main(argv: list[str] | None = None) -> int:
     named = [mtbf for _, mtbf in keys for _ in seeds]
     runs = [run_of(mtbf, one) for mtbf, one in zip(named, found, strict=True)]
     print(table(rows_of(runs)))
-    if given.json:
-        given.json.write_text(json.dumps({**provenance(), "runs": runs}, indent=1) + "\n")
+    write(given.json, runs=runs)
     return 0
 
 

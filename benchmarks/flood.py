@@ -8,13 +8,13 @@ import asyncio
 import sys
 import time
 
+from benchmarks.device_fleet import measured
 from bus.clock import SystemClock
 from bus.mqtt_client import MqttClient
 from bus.mqtt_swift import SwiftConnection
 from bus.options import MqttOptions
 from bus.wire import Outgoing
 from schemas.codec import encode, event
-from schemas.events import NodeMeasured
 
 
 def telemetry(count: int, devices: int = 1) -> list[tuple[str, bytes]]:
@@ -23,16 +23,8 @@ def telemetry(count: int, devices: int = 1) -> list[tuple[str, bytes]]:
     made = []
     for number in range(count):
         name = f"device-{number % devices}"
-        data = NodeMeasured(
-            node=name,
-            window_s=60.0,
-            gpu_utilisation=[0.5],
-            gpu_memory_used_mib=[1024],
-            gpu_temperature_c=[50.0],
-            gpu_power_w=[60.0],
-        )
         source, sequence = f"/agents/{name}", number // devices
-        said = event(data, source=source, sequence=sequence, bootid=boot, time_s=now_s)
+        said = event(measured(name), source=source, sequence=sequence, bootid=boot, time_s=now_s)
         made.append((name, encode(said)))
     return made
 

@@ -11,19 +11,16 @@ most. Rows: how much history there is at the start, and how much of it is kept: 
 live engine keeps.
 """
 
-import argparse
-import json
 import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 from time import process_time
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.provenance import provenance
-from scheduler.policies.interface import Kind, Lender, LoanPhase, Snapshot
+from benchmarks.figures import parser_of, write
+from scheduler.policies.interface import Kind, Lender, LoanPhase
 from scheduler.policies.parts.loans import LoanOptions, Outlook
 from simulator.tides import pool_tide
 from tests.snapshots import Pool, snapshot
@@ -92,7 +89,8 @@ def _useful(start: NDArray[np.int64], end: NDArray[np.int64], minutes: int) -> N
 def lend(need: Floats, setting: Setting, options: LoanOptions) -> dict[str, float]:
     """Let the lender decide over all days but those before the start; returns what came of it."""
     servers, begin = setting.servers, setting.before * DAY
-    seen, slots = _owner(servers), peaks(need)
+    seen = snapshot([Pool("serve", Kind.INFERENCE, nodes=servers, history=[0.0])], [])
+    slots = peaks(need)
     away_until = np.zeros(servers)  # minute from which it serves; inf while it is lent
     useful = short = reclaimed = 0.0
     times = []
@@ -134,11 +132,6 @@ def lend(need: Floats, setting: Setting, options: LoanOptions) -> dict[str, floa
     }
 
 
-def _owner(servers: int) -> Snapshot:
-    quiet = Pool("serve", Kind.INFERENCE, nodes=servers, history=[0.0])
-    return snapshot([quiet], [])
-
-
 def measure(setting: Setting, seed: int, options: LoanOptions | None = None) -> dict[str, Any]:
     """Run one tide; returns the row."""
     hours = 24.0 * (setting.before + setting.days)
@@ -176,11 +169,10 @@ def line(row: dict[str, Any]) -> str:
 
 def main() -> int:
     """Measure and print; the rows as JSON where asked."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.forecast", description=__doc__)
+    parser = parser_of("forecast", __doc__)
     parser.add_argument("--days", type=int, default=15, help="that are measured (15)")
     parser.add_argument("--servers", type=int, default=520, help="of 8 GPUs (520)")
     parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="by commas")
-    parser.add_argument("--json", metavar="PATH", help="write the rows; - is standard output")
     given = parser.parse_args()
     settings = [
         Setting(given.servers, given.days, before=14, kept=15),
@@ -193,12 +185,7 @@ def main() -> int:
         for seed in map(int, given.seeds.split(",")):
             rows.append(measure(setting, seed))
             print(line(rows[-1]), file=sys.stderr, flush=True)
-    if given.json == "-":
-        sys.stdout.write(json.dumps({**provenance(), "rows": rows}) + "\n")
-    elif given.json:
-        Path(given.json).write_text(
-            json.dumps({**provenance(), "rows": rows}) + "\n", encoding="utf-8"
-        )
+    write(given.json, rows=rows)
     return 0
 
 

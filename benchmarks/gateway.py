@@ -5,10 +5,8 @@
 `python -m benchmarks.gateway --cell 10000x50000`.
 """
 
-import argparse
 import asyncio
 import contextlib
-import json
 import sqlite3
 import sys
 import tempfile
@@ -23,7 +21,7 @@ import numpy as np
 import uvicorn
 
 from benchmarks import gateway_cell
-from benchmarks.provenance import provenance
+from benchmarks.figures import parser_of, write
 from benchmarks.replay import journal
 from bus.clock import SystemClock
 from bus.contract import Bus, Message, Record
@@ -210,27 +208,19 @@ def run(seconds: float, entries: int = 20_000, streams: int = 50) -> dict[str, f
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gateway",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("gateway", __doc__)
     parser.add_argument("--entries", type=int, default=20_000)
     parser.add_argument("--streams", type=int, default=50)
     parser.add_argument("--cell", help="NODESxJOBS: instead, of a cell of this size")
     parser.add_argument("--minutes", type=int, default=30, help="of the cell's work (30)")
     parser.add_argument("--log", type=Path, help="of the cell whose log this is, written before")
-    parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
     if options.cell is not None:
         nodes, _, jobs = options.cell.partition("x")
         figures = gateway_cell.run(int(nodes), int(jobs), options.minutes, options.log)
     else:
         figures = run(0.0, options.entries, options.streams)
-    text = json.dumps({**provenance(), **figures}, indent=2) + "\n"
-    if options.json is not None:
-        options.json.write_text(text)
-    sys.stdout.write(text)
+    write(options.json or "-", **figures)
     return 0
 
 

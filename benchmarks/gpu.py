@@ -18,45 +18,35 @@ import itertools
 import json
 import os
 import re
-import shutil
-import signal
-import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from benchmarks.figures import show
 from benchmarks.gpu_cell import DECLARED, FILES, LEAVES, POLICY
 from benchmarks.gpu_door import Door
-from benchmarks.gpu_processes import ROOT, Cell, others_may, steps_of
+from benchmarks.gpu_processes import Cell, measured, options_of, others_may, steps_of
 from benchmarks.gpu_witness import LEAVES_PROGRAM, PROGRAMS, Witness
-from runtime.executors.environment import machine_environment
-from runtime.metering.nvml import NvmlGpus, NvmlUnavailable, inventory, nvml_library
+from runtime.metering.nvml import NvmlGpus
 from tests.ports import free_ports
 
 _OF_A_NODE = ("gpu_type", "gpu_utilisation", "gpu_memory_mib", "gpu_memory_used", "loan_state")
-#: Rounding stays below, a lost or repeated step does not: see examples/train_ddp.py.
-EQUAL = 1e-9
 
 
 class Run(Cell):
     """The processes, and what was seen."""
 
-    def __init__(self, folder: Path, library: Any | None, python: str, job: list[str]) -> None:
-        super().__init__(folder)
-        self.library = library
-        self.out = folder / "out"
-        self.out.mkdir()
-        self.out.chmod(0o777)  # the job is another user
-        for name in PROGRAMS:
-            shutil.copy(ROOT / "examples" / name, folder / name)
-        (folder / LEAVES_PROGRAM).write_text(LEAVES.format(device="cuda" if library else "cpu"))
-        self.train = [python, f"{folder}/train_ddp.py", *job]
-        self.python = python
+    def __init__(self, options: argparse.Namespace) -> None:
+        super().__init__(options, PROGRAMS, LEAVES_PROGRAM)
+        folder, library, python = self.folder, self.library, self.python
+        if library:
+            self.figures["driver"] = str(library.nvmlSystemGetDriverVersion())
+            self.figures["meter"] = meter_costs()
+        self.programs[-1].write_text(LEAVES.format(device="cuda" if library else "cpu"))
+        self.train = [python, f"{folder}/train_ddp.py"]
+        self.train += ["--width", str(options.width), "--hidden", str(options.hidden)]
+        self.train += ["--work-s", str(options.work_s)]
+        self.train += ["--save-every", str(max(1, options.steps // 4))]
         port, _ = free_ports(2)
         self.door = Door(port)
         serve = [python, f"{folder}/inference_server.py", "--port", str(port)]
@@ -77,6 +67,10 @@ class Run(Cell):
         return steps_of(self.out / "loss")
 
     # --- what happens ---
+
+    def work(self, options: argparse.Namespace) -> None:
+        self.play(options.steps)
+        self.judge(options.steps)
 
     def play(self, steps: int) -> None:
         figures, door, witness = self.figures, self.door, self.witness
@@ -141,7 +135,7 @@ class Run(Cell):
 
     def _speed(self) -> dict[str, object]:
         """How fast the job was said to be, is taken to be, and is by its own file."""
-        said = json.loads(self.tidegate("why", "train", "--log", self.log, "--json", "-").stdout)
+        said = self.ask("why", "train")
         steps = [moment_s for moment_s, _ in self.steps()[-200:]]
         taken_s = [later - earlier for earlier, later in itertools.pairwise(steps)]
         return {
@@ -171,7 +165,7 @@ class Run(Cell):
 
     def _measured(self) -> dict[str, object]:
         """What `tidegate nodes` says of the GPU, and what the witness saw meanwhile."""
-        nodes = json.loads(self.tidegate("nodes", "--log", self.log, "--json", "-").stdout)
+        nodes = self.ask("nodes")
         since = [one for one in self.witness.looks if one[0] > time.time() - 6]
         return {
             "tidegate": {key: nodes["nodes"][0][key] for key in _OF_A_NODE},
@@ -183,16 +177,13 @@ class Run(Cell):
     def judge(self, steps: int) -> None:
         """Compare with a run that nobody disturbs; look at all that the witness saw."""
         figures, looks = self.figures, self.witness.looks
-        straight = self.folder / "straight.npz"
-        command = [*self.train, "--steps", str(steps), "--out", str(straight)]
-        subprocess.run(command, check=True, cwd=self.out, env=machine_environment())
-        with np.load(straight) as one, np.load(self.out / "weights.npz") as other:
-            apart = max(float(np.abs(one[key] - other[key]).max()) for key in one.files)
-            largest = max(float(np.abs(one[key]).max()) for key in one.files)
+        weights = self.out / "weights.npz"
+        with np.load(weights) as trained:
+            largest = max(float(np.abs(trained[key]).max()) for key in trained.files)
         taken = [step for _, step in self.steps()]
         stored = [one.stat().st_size for one in (self.folder / "checkpoints").rglob("*")]
         figures |= {
-            "weights_apart": apart,
+            "weights_apart": self.weights_apart([*self.train, "--steps", str(steps)], weights),
             "weights_largest": largest,
             "steps": steps,
             "steps_lost": steps - len(set(taken)),
@@ -204,13 +195,10 @@ class Run(Cell):
             "largest_file_stored_mib": round(max(stored, default=0) / 2**20),
             "replay_identical": self.tidegate("replay", self.log).returncode == 0,
         }
-        bad = ("looks_with_owner_and_job_at_once", "steps_lost", "steps_repeated")
-        good = ("worker_outlived_its_agent", "replay_identical")
-        wrong = [name for name in bad if figures[name]]
-        wrong += [name for name in good if not figures[name]]
-        wrong += ["weights_apart"] if apart > EQUAL else []
-        if wrong:
-            raise RuntimeError(f"not as it should be: {', '.join(wrong)}")
+        self.accept(
+            bad=("looks_with_owner_and_job_at_once", "steps_lost", "steps_repeated"),
+            good=("worker_outlived_its_agent", "replay_identical"),
+        )
 
 
 def meter_costs() -> dict[str, float]:
@@ -225,61 +213,10 @@ def meter_costs() -> dict[str, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--python", default=shutil.which("python3"), help="one that has torch")
-    parser.add_argument("--steps", type=int, default=2500)
-    parser.add_argument("--width", type=int, default=2048)
+    parser = options_of("gpu", __doc__)
     parser.add_argument("--hidden", type=int, default=4)
     parser.add_argument("--work-s", type=float, default=0.01, help="a pause in each step")
-    parser.add_argument("--cpu", action="store_true", help="try it out without a GPU")
-    parser.add_argument("--keep", type=Path, help="copy logs here")
-    parser.add_argument("--json")
-    options = parser.parse_args()
-    library, gpus = None, []
-    if not options.cpu:
-        try:
-            gpus = inventory()
-        except NvmlUnavailable as error:
-            print(error)
-            return 2
-        library = nvml_library()
-        library.nvmlInit()
-    job = ["--width", str(options.width), "--hidden", str(options.hidden)]
-    job += ["--work-s", str(options.work_s), "--save-every", str(max(1, options.steps // 4))]
-    folder = Path(tempfile.mkdtemp(prefix="tidegate-gpu-"))
-    folder.chmod(0o755)
-    run = Run(folder, library, options.python, job)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was seen is said all the same
-    problem: str | None = "it was ended"
-    if library:
-        run.figures["gpu"] = gpus[0].name
-        run.figures["driver"] = str(library.nvmlSystemGetDriverVersion())
-        run.figures["meter"] = meter_costs()
-    try:
-        run.play(options.steps)
-        run.judge(options.steps)
-        problem = None
-    except (TimeoutError, RuntimeError) as error:
-        problem = str(error)
-        print(problem)
-    finally:
-        print(json.dumps(run.figures, indent=1))
-        if options.json:
-            show(run.figures, "{} {}", options.json, problem=problem)
-        run.close(folder / name for name in (*PROGRAMS, LEAVES_PROGRAM))
-        if options.keep:
-            options.keep.mkdir(parents=True, exist_ok=True)
-            for file in (*folder.glob("*.log"), *folder.glob("agent/*/*.json"), run.out / "loss"):
-                if file.exists():
-                    shutil.copy(file, options.keep / file.name)
-            for file in (*folder.glob("agent/**/*.log"), *folder.glob("agent/**/output*")):
-                if file.is_file():
-                    shutil.copy(file, options.keep / ("run-" + file.name))
-    if problem:
-        print(f"everything is in {folder}")
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
-    return 1 if problem else 0
+    return measured(Run, parser.parse_args())
 
 
 if __name__ == "__main__":

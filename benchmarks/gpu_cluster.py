@@ -16,26 +16,16 @@ import argparse
 import json
 import os
 import re
-import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from benchmarks.figures import show
-from benchmarks.gpu_processes import ROOT, Cell, others_may, steps_of
+from benchmarks.gpu_processes import ROOT, Cell, measured, options_of, others_may, steps_of
 from benchmarks.gpu_witness import pids_of
-from runtime.executors.environment import machine_environment
-from runtime.metering.nvml import NvmlUnavailable, inventory, nvml_library
 
-#: Rounding stays below, also between a processor and a GPU; a lost or repeated step does not.
-EQUAL = 1e-9
 GRACE_S = 10
 TRAIN, BREAKS = "train_ddp.py", "breaks.py"
 #: Jobs that a GPU's program can be: one whose kernel never ends, and one that breaks an assertion.
@@ -150,15 +140,11 @@ def at_the_edge(pid: int) -> bool:
 class Run(Cell):
     """The processes, and what was seen."""
 
-    def __init__(self, folder: Path, library: Any | None, python: str, runs: str) -> None:
-        super().__init__(folder)
-        self.library, self.python, self.runs = library, python, runs
-        self.out = folder / "out"
-        self.out.mkdir()
-        self.out.chmod(0o777)  # jobs are other users
-        shutil.copy(ROOT / "examples" / TRAIN, folder / TRAIN)
-        (folder / BREAKS).write_text(_BREAKS)
-        self.programs = [folder / TRAIN, folder / BREAKS]
+    def __init__(self, options: argparse.Namespace) -> None:
+        super().__init__(options, [TRAIN], BREAKS)
+        self.programs[-1].write_text(_BREAKS)
+        folder, library, python = self.folder, self.library, self.python
+        self.runs = runs = options.runs
         may = os.getuid() == 0 and others_may(python, with_gpu=bool(library))
         may = may and runs == "processes"  # Slurm runs all as the agent's user
         isolation = "tenant" if may else "none"
@@ -176,6 +162,12 @@ class Run(Cell):
         (folder / "cluster.toml").write_text(both + cluster)
         (folder / "edge.toml").write_text(both + edge)
         self.witness = Witness(library, self.programs)
+
+    def close(self) -> None:
+        """End the services, then what is left of the programs, then Slurm."""
+        super().close()
+        if self.runs == "slurm":
+            self.compose("down")
 
     def compose(self, verb: str) -> None:
         """Start or end the Slurm cluster of one node, which has the GPU."""
@@ -213,6 +205,10 @@ class Run(Cell):
         )
 
     # --- what happens ---
+
+    def work(self, options: argparse.Namespace) -> None:
+        self.play(options.steps, options.width)
+        self.judge(options.steps, options.width)
 
     def play(self, steps: int, width: int) -> None:
         figures, witness = self.figures, self.witness
@@ -300,16 +296,11 @@ class Run(Cell):
     def judge(self, steps: int, width: int) -> None:
         """Compare with a run that nobody disturbs; look at all that the witness saw."""
         figures, looks = self.figures, self.witness.looks
-        straight = self.folder / "straight.npz"
         command = [self.python, f"{self.folder}/{TRAIN}", "--steps", str(steps)]
         command += ["--width", str(width), "--hidden", "4", "--save-every", str(steps)]
-        command += ["--out", str(straight)]
-        subprocess.run(command, check=True, cwd=self.out, env=machine_environment())
-        with np.load(straight) as one, np.load(self.out / "train.npz") as other:
-            apart = max(float(np.abs(one[key] - other[key]).max()) for key in one.files)
         taken = [step for _, step in self.steps("train")]
         figures |= {
-            "weights_apart": apart,
+            "weights_apart": self.weights_apart(command, self.out / "train.npz"),
             "steps": steps,
             "steps_lost": steps - len(set(taken)),
             "steps_repeated": len(taken) - len(set(taken)),
@@ -318,71 +309,16 @@ class Run(Cell):
             "looks_with_a_stranger_on_gpu": sum(bool(one[2]) for one in looks),
             "replay_identical": self.tidegate("replay", self.log).returncode == 0,
         }
-        bad = ["looks_with_two_on_gpu", "steps_lost", "steps_repeated"]
-        wrong = [name for name in bad if figures[name]]
-        wrong += [] if figures["replay_identical"] else ["replay_identical"]
-        wrong += ["weights_apart"] if apart > EQUAL else []
-        if wrong:
-            raise RuntimeError(f"not as it should be: {', '.join(wrong)}")
+        self.accept(
+            bad=("looks_with_two_on_gpu", "steps_lost", "steps_repeated"),
+            good=("replay_identical",),
+        )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = options_of("gpu_cluster", __doc__)
     parser.add_argument("--runs", choices=("slurm", "processes"), default="slurm")
-    parser.add_argument("--python", default=shutil.which("python3"), help="one that has torch")
-    parser.add_argument("--steps", type=int, default=2500)
-    parser.add_argument("--width", type=int, default=2048)
-    parser.add_argument("--cpu", action="store_true", help="try it out without a GPU")
-    parser.add_argument("--keep", type=Path, help="copy logs here")
-    parser.add_argument("--json")
-    options = parser.parse_args()
-    library, gpus = None, []
-    folder = Path(tempfile.mkdtemp(prefix="tidegate-gpu-"))
-    folder.chmod(0o755)
-    if not options.cpu:
-        try:
-            gpus = inventory()
-        except NvmlUnavailable as error:
-            print(error)
-            return 2
-        library = nvml_library()
-        library.nvmlInit()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was seen is said all the same
-    run = Run(folder, library, options.python, options.runs)
-    if library:
-        run.figures["gpu"] = gpus[0].name
-    problem: str | None = "it was ended"
-    try:
-        run.play(options.steps, options.width)
-        run.judge(options.steps, options.width)
-        problem = None
-    except (TimeoutError, RuntimeError) as error:
-        problem = str(error)
-        print(problem)
-    finally:
-        print(json.dumps(run.figures, indent=1))
-        if options.json:
-            show(run.figures, "{} {}", options.json, problem=problem)
-        run.close(run.programs)
-        if options.keep:
-            options.keep.mkdir(parents=True, exist_ok=True)
-            files = (
-                *folder.glob("*.log"),
-                *folder.glob("*/**/*.log"),
-                folder / "bus.db",
-                *run.out.glob("*"),
-            )
-            for file in files:
-                if file.is_file() and file.suffix != ".npz":
-                    name = str(file.relative_to(folder)).replace("/", "_")
-                    shutil.copy(file, options.keep / name[-100:])
-        if options.runs == "slurm":
-            run.compose("down")
-    if problem:
-        print(f"everything is in {folder}")
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
-    return 1 if problem else 0
+    return measured(Run, parser.parse_args())
 
 
 if __name__ == "__main__":

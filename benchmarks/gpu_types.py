@@ -12,10 +12,9 @@ A change pauses a job for `--pause` seconds; Gavel's simulator charges nothing, 
 default. Policies decide at events, or in the rounds of their papers.
 """
 
-import argparse
 import ast
 import json
-import multiprocessing
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -25,9 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.provenance import provenance
+from benchmarks.figures import parser_of, write
 from scheduler.policies.interface import Kind
 from scheduler.policies.registry import make_policy
+from simulator.at_once import in_order, in_processes
 from simulator.compare import IN_ROUNDS
 from simulator.physics.base import Cluster, Entry
 from simulator.physics.simple import Pauses, SimpleJob
@@ -126,23 +126,23 @@ def measure_all(
     speeds: Speeds, todo: Sequence[Setting], processes: int | None
 ) -> list[dict[str, Any]]:
     """Run all, saying what is done; rows in the order given."""
-    rows = []
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        for row in pool.imap(partial(run, speeds), todo):
-            rows.append(row)
-            print(
-                f"{len(rows)} of {len(todo)}: {row['policy']:<10} {row['rate_h']:g} jobs an hour, "
-                f"seed {row['seed']}: {row['mean_jct_h']:.2f} h a job, p99 {row['p99_jct_h']:.0f}, "
-                f"{row['restarts_per_job']:.2f} restarts, {row['mean_decision_ms']:.1f} ms",
-                file=sys.stderr,
-                flush=True,
-            )
-    return rows
+
+    def tell(done: int, row: dict[str, Any]) -> None:
+        print(
+            f"{done} of {len(todo)}: {row['policy']:<10} {row['rate_h']:g} jobs an hour, "
+            f"seed {row['seed']}: {row['mean_jct_h']:.2f} h a job, p99 {row['p99_jct_h']:.0f}, "
+            f"{row['restarts_per_job']:.2f} restarts, {row['mean_decision_ms']:.1f} ms",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    where = in_processes(processes or os.cpu_count() or 1, RuntimeError("a run was killed"))
+    return in_order(partial(run, speeds), todo, where, tell)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run what was asked for, and print it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_types", description=__doc__)
+    parser = parser_of("gpu_types", __doc__)
     parser.add_argument("--throughputs", type=Path, required=True, help="Gavel's file")
     parser.add_argument("--policy", default=POLICIES, help="names, by commas (%(default)s)")
     parser.add_argument("--rates", default="4", help="jobs an hour, by commas (%(default)s)")
@@ -151,7 +151,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--multiple", action="store_true", help="some jobs have up to 8 GPUs")
     parser.add_argument("--pause", type=float, default=0.0, help="of a change, s (%(default)s)")
     parser.add_argument("--processes", type=int, help="runs at once; one per core if not given")
-    parser.add_argument("--json", type=Path, help="write the rows here")
     given = parser.parse_args(argv)
     todo = [
         Setting(policy, rate_h, given.jobs, seed, given.multiple, given.pause)
@@ -160,8 +159,7 @@ def main(argv: list[str] | None = None) -> int:
         for seed in map(int, given.seeds.split(","))
     ]
     rows = measure_all(speeds_of(given.throughputs), todo, given.processes)
-    if given.json:
-        given.json.write_text(json.dumps({**provenance(), "rows": rows}, indent=1) + "\n")
+    write(given.json, rows=rows)
     for (policy, rate_h), mine in _by_case(rows).items():
         mean = float(np.mean([row["mean_jct_h"] for row in mine]))
         print(f"{policy:<12} {rate_h:>5g} jobs an hour {mean:>8.2f} h a job")

@@ -11,7 +11,6 @@ With `--resample SEEDS` the workloads are fresh ones (`benchmarks.resampled`). N
 figures for those: the change is against `pollux` as run here, on the same workloads.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.provenance import provenance
+from benchmarks.figures import parser_of, write
 from benchmarks.public_data import DATA as PUBLIC
 from benchmarks.resampled import resampled, seeds_of
 from scheduler.policies.registry import POLICIES
@@ -145,13 +144,12 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Run what was asked for, and print it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.jct")
+    parser = parser_of("jct", __doc__)
     everyone = ",".join([*POLICIES, *VARIANTS])
     parser.add_argument("--policy", default=everyone, help=f"names, by commas ({everyone})")
     parser.add_argument("--loads", default=",".join(LOADS), help="by commas (%(default)s)")
     parser.add_argument("--numbers", default=",".join(map(str, NUMBERS)))
     parser.add_argument("--resample", metavar="SEEDS", help="fresh workloads, such as 1-5")
-    parser.add_argument("--json", type=Path, help="write the rows here")
     given = parser.parse_args(argv)
     names = given.policy.split(",")
     if unknown := [name for name in names if name not in (*POLICIES, *VARIANTS)]:
@@ -163,8 +161,7 @@ def main(argv: list[str] | None = None) -> int:
     else:
         rows = run(names, given.loads.split(","), [int(one) for one in given.numbers.split(",")])
     print(table(rows))
-    if given.json:
-        given.json.write_text(json.dumps({**provenance(), "runs": rows}, indent=1) + "\n")
+    write(given.json, runs=rows)
     return 0
 
 

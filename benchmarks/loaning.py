@@ -26,8 +26,6 @@ lend whatever their last report leaves idle. *paid* is which part of the gain in
 time there (the lenders' idle GPUs are then training's own while they are idle) is had here.
 """
 
-import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.provenance import provenance
+from benchmarks.figures import parser_of, write
 from scheduler.policies.interface import Policy
 from scheduler.policies.literature.fifo import Fifo
 from scheduler.policies.registry import make_policy
@@ -229,7 +227,7 @@ def line(row: dict[str, Any]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; all figures as JSON where asked."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.loaning", description=__doc__)
+    parser = parser_of("loaning", __doc__)
     defaults = Setting()
     parser.add_argument("--days", type=float, default=defaults.days)
     parser.add_argument("--jobs", type=int, default=defaults.jobs)
@@ -242,22 +240,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--merge-s", type=float, default=defaults.merge_s)
     parser.add_argument("--policy", default=",".join(POLICIES), help="names, by commas")
     parser.add_argument("--gain", action="store_true", help="what loans are worth to each policy")
-    parser.add_argument("--json", metavar="PATH", help="write the rows; - is standard output")
     given = parser.parse_args(arguments)
-    setting = Setting(
-        days=given.days,
-        jobs=given.jobs,
-        training=given.training,
-        inference=given.inference,
-        load=given.load,
-        mix=given.mix,
-        speed=given.speed,
-        seed=given.seed,
-        round_s=max(60.0, given.merge_s),
-        merge_s=given.merge_s,
-    )
-    names = given.policy.split(",")
-    if given.gain:
+    told = vars(given)  # but for three, the options are the fields of a setting
+    names = told.pop("policy").split(",")
+    path, only_gain = told.pop("json"), told.pop("gain")
+    setting = Setting(**told, round_s=max(60.0, given.merge_s))
+    if only_gain:
         print(GAIN_HEADER, file=sys.stderr)
         names = [name for name in names if name != "fifo"]  # it does not borrow
         rows = gains(setting, names, lambda row: print(gain_line(row), file=sys.stderr, flush=True))
@@ -269,11 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{rows[0]['jct_ratio_bound']:.2f}",
             file=sys.stderr,
         )
-    document = {**provenance(), "rows": rows}
-    if given.json == "-":
-        sys.stdout.write(json.dumps(document) + "\n")
-    elif given.json:
-        Path(given.json).write_text(json.dumps(document) + "\n", encoding="utf-8")
+    write(path, rows=rows)
     return 0
 
 

@@ -14,7 +14,6 @@ Executors are looked at every 2 ms; an agent does so every 0.2 s. Disks are what
 come from memory. Medians of the rounds. `thin` is a store with `rate_mib_per_s`.
 """
 
-import argparse
 import hashlib
 import json
 import os
@@ -26,7 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import show
+from benchmarks.figures import parser_of, show
 from runtime.checkpoints.store import CheckpointStore
 from runtime.core import CheckpointDone, GangStarted, GangStopped
 from tests.workers import Bench, python
@@ -146,12 +145,11 @@ def _hash_mib_per_s() -> float:
 
 def main() -> int:
     """Measure the sizes asked for."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.migration")
+    parser = parser_of("migration", __doc__)
     parser.add_argument("--sizes", default="1,64,512", help="in MiB, by commas (%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="of each size (%(default)s)")
     parser.add_argument("--thin", type=float, default=16.0, help="MiB/s of the thin link (16)")
     parser.add_argument("--folder", type=Path, help="on the disk to measure (the temporary one)")
-    parser.add_argument("--json", metavar="PATH", help="write the figures; - is standard output")
     given = parser.parse_args()
     sizes = [int(size) for size in given.sizes.split(",")]
     figures = measure(sizes, given.rounds, thin_mib_per_s=given.thin, folder=given.folder)

@@ -9,17 +9,14 @@ Columns: mean completion time and its change against `nothing` added, on average
 seed; deadlines met, and how many more than with `nothing`; the mean of the seeds' p99.
 """
 
-import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.provenance import provenance
+from benchmarks.figures import parser_of, write
 from simulator.compare import Case, Finished, compare
 from simulator.generated import Mix
 from simulator.physics.base import Cluster
@@ -126,7 +123,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Run what was asked for, and print it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.more_capacity", description=__doc__)
+    parser = parser_of("more_capacity", __doc__)
     parser.add_argument("--policy", default="tide", help="names, by commas (tide)")
     parser.add_argument(
         "--loads", default=",".join(map(str, LOADS)), help="by commas (%(default)s)"
@@ -138,7 +135,6 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="by commas (31 to 50)")
     parser.add_argument("--processes", type=int, help="runs at once; one per core if not given")
-    parser.add_argument("--json", type=Path, help="write the rows here")
     given = parser.parse_args(argv)
     seeds = [int(one) for one in given.seeds.split(",")]
     keys = [
@@ -156,8 +152,7 @@ def main(argv: list[str] | None = None) -> int:
     found = compare([case(key) for key in keys], given.processes, tell)
     rows = rows_of({key: one.row() for key, one in zip(keys, found, strict=True)}, seeds)
     print("\n" + table(rows))
-    if given.json:
-        given.json.write_text(json.dumps({**provenance(), "runs": rows}, indent=1) + "\n")
+    write(given.json, runs=rows)
     return 0
 
 

@@ -20,10 +20,9 @@ workloads. How far it is below is told with every verdict.
 Exit code 0: all that ran was reached. 1: something was missed, or the data is absent.
 """
 
-import argparse
 import json
 import math
-import multiprocessing
+import operator
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -34,7 +33,7 @@ from time import perf_counter
 
 import numpy as np
 
-from benchmarks.provenance import provenance
+from benchmarks.figures import parser_of, write
 from benchmarks.public_data import DATA
 from scheduler.policies.interface import Policy
 from scheduler.policies.literature.edf import Edf
@@ -43,6 +42,7 @@ from scheduler.policies.literature.gandiva import Gandiva
 from scheduler.policies.literature.optimus import Optimus
 from scheduler.policies.literature.pollux import Pollux
 from scheduler.policies.literature.tiresias import Tiresias
+from simulator.at_once import in_order, in_processes
 from simulator.physics.base import Cluster
 from simulator.physics.elasticflow import ElasticFlowPhysics
 from simulator.physics.pollux import Oracle, PolluxPhysics
@@ -179,27 +179,22 @@ def judge(found: Sequence[Compared], *, ratio: bool) -> list[Verdict]:
     return verdicts
 
 
-def _call(work: Callable[[], Compared]) -> Compared:
-    return work()
-
-
 def _run(works: Sequence[Callable[[], Compared]], processes: int) -> list[Compared]:
-    found = []
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        for one in pool.imap(_call, works):
-            print(
-                f"{one.policy:12} {one.workload:20} {one.measured:10.3f} {one.published:10.3f} "
-                f"{100 * one.off:+7.2f} % {one.restarts:6} restarts "
-                f"{one.claims_timed_out:4} claims timed out {one.wall_s:6.1f} s",
-                file=sys.stderr,
-            )
-            found.append(one)
-    return found
+    def tell(_: int, one: Compared) -> None:
+        print(
+            f"{one.policy:12} {one.workload:20} {one.measured:10.3f} {one.published:10.3f} "
+            f"{100 * one.off:+7.2f} % {one.restarts:6} restarts "
+            f"{one.claims_timed_out:4} claims timed out {one.wall_s:6.1f} s",
+            file=sys.stderr,
+        )
+
+    where = in_processes(processes, RuntimeError("a run was killed"))
+    return in_order(operator.call, works, where, tell)
 
 
 def main() -> int:
     """Run and compare; 1 where something is missed, or the data absent."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.published", description=__doc__)
+    parser = parser_of("published", __doc__)
     parser.add_argument("--data", type=Path, default=DATA, help="folder (%(default)s)")
     parser.add_argument(
         "--policy", default=",".join(PEERS), help="on the Pollux workloads, by commas (%(default)s)"
@@ -208,7 +203,6 @@ def main() -> int:
         "--deadline", default=",".join(BY_DEADLINE), help="on the deadline trace (%(default)s)"
     )
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--json", metavar="PATH", help="write the rows; - is standard output")
     options = parser.parse_args()
     if not (options.data / "pollux").is_dir():
         print(f"{options.data}: no public data there. Set TIDEGATE_DATA.", file=sys.stderr)
@@ -250,12 +244,7 @@ def main() -> int:
                 f"{'reached' if one.reached else 'missed'}",
                 file=sys.stderr if options.json == "-" else sys.stdout,
             )
-    if options.json:
-        text = json.dumps({**provenance(), **document}, indent=1) + "\n"
-        if options.json == "-":
-            sys.stdout.write(text)
-        else:
-            Path(options.json).write_text(text, encoding="utf-8")
+    write(options.json, **document)
     return int(missed)
 
 

@@ -6,10 +6,7 @@ up. Some servers must be emptied. The fewest jobs that can fall is found by an i
 same cases are also weighed: each job then costs what its stop would waste.
 """
 
-import argparse
-import json
 import sys
-from pathlib import Path
 from time import process_time
 from typing import Any
 
@@ -17,7 +14,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
-from benchmarks.provenance import provenance
+from benchmarks.figures import parser_of, write
 from scheduler.policies.parts.victims import RULES, Occupant, choose
 
 GPUS = 8
@@ -189,10 +186,9 @@ def large(seed: int = 3) -> list[dict[str, Any]]:
 
 def main() -> int:
     """Measure and print; the figures as JSON where asked."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.reclaim", description=__doc__)
+    parser = parser_of("reclaim", __doc__)
     parser.add_argument("--cases", type=int, default=1_000, help="random cases (1000)")
     parser.add_argument("--seed", type=int, default=1, help="of the cases (1)")
-    parser.add_argument("--json", metavar="PATH", help="write the figures there")
     options = parser.parse_args()
     figures = measure(options.cases, options.seed)
     figures["large"] = large()
@@ -214,10 +210,7 @@ def main() -> int:
         ),
     ]
     print("\n".join(lines), file=sys.stderr)
-    if options.json:
-        Path(options.json).write_text(
-            json.dumps({**provenance(), **figures}) + "\n", encoding="utf-8"
-        )
+    write(options.json, **figures)
     return 0
 
 

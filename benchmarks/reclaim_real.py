@@ -14,7 +14,6 @@ command of yours instead, as it is on a machine with GPUs:
     python -m benchmarks.reclaim_real --gpus 1 --command "python train.py"
 """
 
-import argparse
 import fcntl
 import os
 import shlex
@@ -26,7 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import show
+from benchmarks.figures import parser_of, show
 from runtime.core import GangStarted, GangStopped
 from runtime.executors.processes import workers_of
 from runtime.metering.nvml import NvmlUnavailable, inventory
@@ -155,13 +154,12 @@ def _gpus() -> list[str]:
 
 def main() -> int:
     """Measure the jobs asked for."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.reclaim_real")
+    parser = parser_of("reclaim_real", __doc__)
     parser.add_argument("--jobs", default=",".join(JOBS), help="by commas (%(default)s)")
     parser.add_argument("--command", help="measure this job instead, on real GPUs by index")
     parser.add_argument("--gpus", default="2,8", help="of a gang, by commas (%(default)s)")
     parser.add_argument("--rounds", type=int, default=10, help="of each (%(default)s)")
     parser.add_argument("--folder", type=Path, help="on the disk to measure (the temporary one)")
-    parser.add_argument("--json", metavar="PATH", help="write the figures; - is standard output")
     given = parser.parse_args()
     names, gpu_ids = _gpus(), {}
     if given.command:

@@ -9,9 +9,7 @@ question to after the answer on one kept connection: the way over HTTP is in it 
 way over the bus, the scheduler's turn, its commit, and the way of the entry back to the gateway.
 """
 
-import argparse
 import contextlib
-import json
 import os
 import sys
 import tempfile
@@ -22,7 +20,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from benchmarks.provenance import provenance
+from benchmarks.figures import parser_of, write
 from bus.options import KAFKA_VARIABLE
 from tests.brokers import Brokers, fresh_namespace
 from tests.integration.conftest import AGENTS
@@ -119,19 +117,11 @@ def _told(figures: dict[str, float], bus: str, times_s: list[float]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.requests",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("requests", __doc__)
     parser.add_argument("--requests", type=int, default=200, help="for each bus; default: 200")
-    parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
     figures = run(options.requests)
-    text = json.dumps({**provenance(), **figures}, indent=2) + "\n"
-    if options.json is not None:
-        options.json.write_text(text)
-    sys.stdout.write(text)
+    write(options.json or "-", **figures)
     return 0
 
 

@@ -9,7 +9,6 @@ rounds. The made-up state of the model is as large as the checkpoint; all of it 
 forced to the disk, and each worker reads it. New processes share the cores with those that train.
 """
 
-import argparse
 import itertools
 import json
 import statistics
@@ -20,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import show
+from benchmarks.figures import parser_of, show
 from runtime.core import GangStarted
 from schemas.programs import Program
 from tests.workers import Bench, bench
@@ -114,11 +113,10 @@ def _pause(jig: Bench, reached: int) -> tuple[float, float]:
 
 def main() -> int:
     """Run the sizes asked for."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.resize")
+    parser = parser_of("resize", __doc__)
     parser.add_argument("--states", default="1,256", help="sizes of checkpoints, in MiB (1,256)")
     parser.add_argument("--rounds", type=int, default=3, help="of which the median is shown (3)")
     parser.add_argument("--folder", type=Path, help="on the disk to measure (the temporary one)")
-    parser.add_argument("--json", metavar="PATH", help="write the figures; - is standard output")
     options = parser.parse_args()
     states_mib = [int(size) for size in options.states.split(",")]
     figures = run(states_mib, options.rounds, options.folder)

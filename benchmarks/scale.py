@@ -8,10 +8,8 @@ else on: in wall time, and in CPU time of its own thread, which other work on th
 lengthen. `--sources` measures what a message costs at the intake with so many sources.
 """
 
-import argparse
 import asyncio
 import gc
-import json
 import resource
 import sys
 import time
@@ -23,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.figures import parser_of, write
 from benchmarks.large_cell import CYCLE_S, START_S, Cost, Fleet, LargeCell
-from benchmarks.provenance import provenance
 from bus.clock import PacedClock
 from bus.contract import Bus, Record
 from bus.memory import MemoryBus
@@ -177,7 +175,7 @@ async def _a_minute(cell: LargeCell, jobs: int, cost: Cost) -> None:
 
 def main() -> int:
     """Measure."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of("scale", __doc__)
     sizes = "2500x12500,5000x25000,10000x50000"
     parser.add_argument("--sizes", default=sizes, help=f"nodes x jobs of each cell ({sizes})")
     parser.add_argument("--sources", type=int, nargs="*", default=[1_000, 10_000, 100_000])
@@ -187,7 +185,6 @@ def main() -> int:
         "--cycles", type=int, default=13, help="minutes of ordinary work, more than 3; 0: none (13)"
     )
     parser.add_argument("--budget", type=float, default=10.0, help="of a plan, in seconds (10)")
-    parser.add_argument("--json", metavar="PATH", help="write the figures")
     options = parser.parse_args()
     garbage.put_off()  # as in the scheduler's process
     counts = [sources(count) for count in options.sources]
@@ -197,9 +194,7 @@ def main() -> int:
         nodes, jobs = map(int, size.split("x"))
         cell = measure(nodes, jobs, options.log, options.seed, options.budget, options.cycles)
         rows.append(asyncio.run(cell))
-        if options.json:
-            found = {**provenance(), "cells": rows, "sources": counts}
-            Path(options.json).write_text(json.dumps(found, indent=1) + "\n")
+        write(options.json, cells=rows, sources=counts)
     return 0
 
 

@@ -5,14 +5,11 @@ engine: the nodes have one agent, two, or four. A gang runs within one agent, an
 another one starts anew there. Jobs and GPUs stay the same, and each job fits in each agent's nodes.
 """
 
-import argparse
-import json
 import sys
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks.provenance import provenance
+from benchmarks.figures import parser_of, write
 from simulator.compare import Case, Finished, compare
 from simulator.generated import Mix
 from simulator.physics.base import Cluster
@@ -24,14 +21,11 @@ AGENTS = (1, 2, 4)
 
 def main(argv: list[str] | None = None) -> int:
     """Run what was asked for, and print it."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.several_agents", description=__doc__
-    )
+    parser = parser_of("several_agents", __doc__)
     parser.add_argument("--policy", default=POLICIES, help="names, by commas (%(default)s)")
     parser.add_argument("--load", type=float, default=0.9, help="(%(default)s)")
     parser.add_argument("--seeds", default="31,32,33", help="by commas (%(default)s)")
     parser.add_argument("--processes", type=int, help="runs at once; one per core if not given")
-    parser.add_argument("--json", type=Path, help="write the rows here")
     given = parser.parse_args(argv)
     seeds, policies = [int(one) for one in given.seeds.split(",")], given.policy.split(",")
     cases = [
@@ -76,8 +70,7 @@ def main(argv: list[str] | None = None) -> int:
             f" {row['p99_jct_s']:>8,.0f} {row['met']:>6}/{row['deadlines']:<6}"
             f" {row['restarts_per_job']:>8.2f} {row['unfinished']:>10}"
         )
-    if given.json:
-        given.json.write_text(json.dumps({**provenance(), "runs": rows}, indent=1) + "\n")
+    write(given.json, runs=rows)
     return 0
 
 

@@ -12,9 +12,7 @@ other, not with the article's. Each change pauses a job for 30 s. What a job nee
 Policies decide at events, or in the rounds of their papers.
 """
 
-import argparse
-import json
-import multiprocessing
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -26,9 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.provenance import provenance
+from benchmarks.figures import parser_of, write
 from scheduler.policies.interface import Kind
 from scheduler.policies.registry import make_policy
+from simulator.at_once import in_order, in_processes
 from simulator.compare import IN_ROUNDS
 from simulator.physics.base import Cluster, Entry, Segment
 from simulator.physics.pollux import Oracle, PolluxPhysics
@@ -143,7 +142,7 @@ def run(artifact: Path, setting: Setting) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None) -> int:
     """Run what was asked for, and print it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.sia_types", description=__doc__)
+    parser = parser_of("sia_types", __doc__)
     parser.add_argument("--artifact", type=Path, required=True, help="Sia's sia-simulator")
     parser.add_argument("--policy", default=POLICIES, help="names, by commas (%(default)s)")
     parser.add_argument(
@@ -151,29 +150,28 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--unknown", action="store_true", help="jobs do not say what they need")
     parser.add_argument("--processes", type=int, help="runs at once; one per core if not given")
-    parser.add_argument("--json", type=Path, help="write the rows here")
     given = parser.parse_args(argv)
     named = [one.partition("/") for one in given.workloads.split(",")]
     files = [given.artifact / "workloads" / kind / f"workload-{n}.csv" for kind, _, n in named]
     todo = [
         Setting(policy, file, given.unknown) for policy in given.policy.split(",") for file in files
     ]
-    rows: list[dict[str, Any]] = []
-    with multiprocessing.get_context("spawn").Pool(given.processes) as pool:
-        for row in pool.imap(partial(run, given.artifact), todo):
-            rows.append(row)
-            print(
-                f"{len(rows)} of {len(todo)}: {row['policy']:<10} {row['workload']}: "
-                f"{row['mean_jct_s']:,.0f} s a job, p99 {row['p99_jct_s']:,.0f}, "
-                f"{row['restarts_per_job']:.2f} restarts, {row['mean_decision_ms']:.1f} ms",
-                file=sys.stderr,
-                flush=True,
-            )
+
+    def tell(done: int, row: dict[str, Any]) -> None:
+        print(
+            f"{done} of {len(todo)}: {row['policy']:<10} {row['workload']}: "
+            f"{row['mean_jct_s']:,.0f} s a job, p99 {row['p99_jct_s']:,.0f}, "
+            f"{row['restarts_per_job']:.2f} restarts, {row['mean_decision_ms']:.1f} ms",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    where = in_processes(given.processes or os.cpu_count() or 1, RuntimeError("a run was killed"))
+    rows = in_order(partial(run, given.artifact), todo, where, tell)
     for policy in dict.fromkeys(row["policy"] for row in rows):
         mine = [row["mean_jct_s"] for row in rows if row["policy"] == policy]
         print(f"{policy:<12} {np.mean(mine):10,.0f} s a job")
-    if given.json:
-        given.json.write_text(json.dumps({**provenance(), "rows": rows}, indent=1) + "\n")
+    write(given.json, rows=rows)
     return 0
 
 

@@ -6,47 +6,40 @@ for; `cpu` leaves out what a busy machine takes; `policy` is the part of the wal
 decisions. Aims: a Pollux workload under 2 s, the 15 days under 3 min with `tide`.
 """
 
-import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
 from benchmarks import loaning
-from benchmarks.provenance import provenance
+from benchmarks.figures import parser_of, write
 from benchmarks.public_data import DATA
 from simulator.compare import Case, check, run_case
 
 POLLUX_POLICIES = ("fifo", "tiresias", "tide", "pollux")
-LOANING_POLICIES = ("tide",)
 
 
-def pollux(policies: Sequence[str], load: str = "1.0", number: int = 1) -> list[dict[str, Any]]:
+def pollux() -> list[dict[str, Any]]:
     """Time policies on a Pollux workload."""
     folder = DATA / "pollux"
-    workload = folder / "workloads" / f"load-{load}" / f"workload-{number}.csv"
+    workload = folder / "workloads" / "load-1.0" / "workload-1.csv"
     rows = []
-    for policy in policies:
+    for policy in POLLUX_POLICIES:
         case = Case(policy, str(workload), profiles=str(folder / "profiles"))
         check(case)  # reads the profiles once, before the clock runs
         began_s, began_cpu_s = perf_counter(), process_time()
         figures = run_case(case).figures
         wall_s, cpu_s = perf_counter() - began_s, process_time() - began_cpu_s
-        rows.append(_row(f"pollux {load}/{number}", policy, wall_s, cpu_s, figures))
+        rows.append(_row("pollux 1.0/1", policy, wall_s, cpu_s, figures))
     return rows
 
 
-def fifteen_days(policies: Sequence[str], setting: loaning.Setting) -> list[dict[str, Any]]:
-    """Time policies on the trace of the loaning benchmark."""
-    rows = []
-    for policy in policies:
-        figures = loaning.run(setting, policy)
-        name = f"{setting.days:g} days, {setting.jobs} jobs"
-        rows.append(_row(name, policy, figures["wall_s"], figures["cpu_s"], figures))
-    return rows
+def fifteen_days(setting: loaning.Setting) -> dict[str, Any]:
+    """Time `tide` on the trace of the loaning benchmark."""
+    figures = loaning.run(setting, "tide")
+    name = f"{setting.days:g} days, {setting.jobs} jobs"
+    return _row(name, "tide", figures["wall_s"], figures["cpu_s"], figures)
 
 
 def _row(
@@ -75,14 +68,13 @@ def line(row: dict[str, Any]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; the rows as JSON where asked."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.simulator", description=__doc__)
+    parser = parser_of("simulator", __doc__)
     defaults = loaning.Setting()
     parser.add_argument("--days", type=float, default=defaults.days)
     parser.add_argument("--jobs", type=int, default=defaults.jobs)
     parser.add_argument("--training", type=int, default=defaults.training, help="servers")
     parser.add_argument("--inference", type=int, default=defaults.inference, help="servers")
     parser.add_argument("--only", choices=("pollux", "days"), help="leave the other out")
-    parser.add_argument("--json", metavar="PATH", help="write the rows; - is standard output")
     given = parser.parse_args(arguments)
     print(
         f"{'workload':24} {'policy':10} {'wall s':>8} {'cpu s':>8} {'policy':>7} {'decisions':>10} "
@@ -92,29 +84,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = []
     if given.only != "days":
         if (DATA / "pollux").is_dir():
-            rows += pollux(POLLUX_POLICIES)
+            rows += pollux()
         else:
             print("no Pollux data: set TIDEGATE_DATA to a folder with pollux/", file=sys.stderr)
     for row in rows:
         print(line(row), file=sys.stderr, flush=True)
     if given.only != "pollux":
-        setting = replace(
-            defaults,
-            days=given.days,
-            jobs=given.jobs,
-            training=given.training,
-            inference=given.inference,
-        )
-        days = fifteen_days(LOANING_POLICIES, setting)
-        rows += days
-        for row in days:
-            print(line(row), file=sys.stderr, flush=True)
-    if given.json == "-":
-        sys.stdout.write(json.dumps({**provenance(), "rows": rows}) + "\n")
-    elif given.json:
-        Path(given.json).write_text(
-            json.dumps({**provenance(), "rows": rows}) + "\n", encoding="utf-8"
-        )
+        sizes = {one: getattr(given, one) for one in ("days", "jobs", "training", "inference")}
+        rows.append(fifteen_days(replace(defaults, **sizes)))
+        print(line(rows[-1]), file=sys.stderr, flush=True)
+    write(given.json, rows=rows)
     return 0
 
 

@@ -10,17 +10,14 @@ deadlines met. About half of the jobs have one, and those of `tide` that are pro
 go before others: who looks at no deadline has a shorter tail for it, at equal skill.
 """
 
-import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.figures import parser_of, write
 from benchmarks.more_capacity import Key, case
-from benchmarks.provenance import provenance
 from simulator.compare import Finished, compare
 
 PATIENCE_S = (1800, 3600, 7200, 10_800, 21_600, 86_400)
@@ -76,11 +73,10 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Run what was asked for, and print it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.tail", description=__doc__)
+    parser = parser_of("tail", __doc__)
     parser.add_argument("--load", type=float, default=1.2, help="of the day (%(default)s)")
     parser.add_argument("--seeds", default="31,32,33,34,35", help="by commas (%(default)s)")
     parser.add_argument("--processes", type=int, help="runs at once; one per core if not given")
-    parser.add_argument("--json", type=Path, help="write the rows here")
     given = parser.parse_args(argv)
     seeds = [int(one) for one in given.seeds.split(",")]
     keys = [Key(policy, given.load, 0.0, "both", seed) for policy in POLICIES for seed in seeds]
@@ -94,9 +90,7 @@ def main(argv: list[str] | None = None) -> int:
         runs[key.policy].append(one.row())
     rows = compared([row(policy, mine) for policy, mine in runs.items()])
     print("\n" + table(rows))
-    if given.json:
-        said = {**provenance(), "load": given.load, "runs": rows}
-        given.json.write_text(json.dumps(said, indent=1) + "\n")
+    write(given.json, load=given.load, runs=rows)
     return 0
 
 

@@ -113,7 +113,8 @@ def check(
     headers = dict(incoming.properties)
     if kind == "dlq":
         if len(value) > MAX_MESSAGE_BYTES:
-            return Refused("oversized", "", _too_large(value), topic)
+            problem = f"is {len(value)} bytes long, the limit is {MAX_MESSAGE_BYTES}"
+            return Refused("oversized", "", problem, topic)
         of = _LETTERS_OF.get(headers.get("dlq_origin_topic", ""), COMMANDS)
         message = Message(dead_letters(of).name, node, value, headers)
         return Accepted(default, message, None, letter=True)
@@ -206,7 +207,3 @@ def _peek(value: bytes, node: str) -> Place | None:
     if re.fullmatch(r"0|[1-9][0-9]{0,18}", sequence, re.ASCII) is None:
         return None
     return (boot, int(sequence)) if int(sequence) <= _SEQUENCE_MAX else None
-
-
-def _too_large(value: bytes) -> str:
-    return f"is {len(value)} bytes long, the limit is {MAX_MESSAGE_BYTES}"

@@ -202,7 +202,8 @@ class KafkaConsumer:
                 moved_s = time_s()
                 # A broker that is away is no reason to disturb whoever polls.
                 with contextlib.suppress(BusError):
-                    if await self._behind():
+                    ends = await self.home.ends(self._topics)
+                    if any(ends[topic] > self._reached[topic] for topic in self._topics):
                         await self._recreate()
 
     def _tell(self, error: BusError) -> None:
@@ -272,10 +273,6 @@ class KafkaConsumer:
             self._client.seek(
                 TopicPartition(self.home.options.topic(topic), self.home.partition), begin
             )
-
-    async def _behind(self) -> bool:
-        ends = await self.home.ends(self._topics)
-        return any(ends[topic] > self._reached[topic] for topic in self._topics)
 
     async def _recreate(self) -> None:
         client = await open_consumer(self.home.options, self.home.options.topic(self.group))

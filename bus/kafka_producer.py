@@ -1,7 +1,7 @@
 """Writing to Kafka: publishing in order with back-pressure, and transactions."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 from aiokafka import AIOKafkaProducer
@@ -10,6 +10,7 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from bus.contract import BusError, Closed, Consumer, Message
 from bus.kafka_client import Home, abandon, errors_named, open_producer, to_kafka
 from bus.kafka_consumer import KafkaConsumer
+from bus.transactions import Positions, SingleProducer
 
 #: A publish that is not stored within this long, and as long as its bytes may take, fails.
 STORE_S = 6.0
@@ -56,17 +57,14 @@ class Publisher:
             with errors_named(f"store {len(messages)} records of {names} in Kafka"):
                 async with asyncio.timeout(STORE_S + size / _BYTES_PER_S):
                     async with self._turn:
-                        producer = await self._opened()
+                        if self._producer is None:
+                            self._producer = await open_producer(self._home.options, None)
+                        producer = self._producer
                         stored = await _begin(producer, self._home, messages)
                     self._home.wrote(_ends(messages, await _all(stored)))
         except BusError:
             self._replace(producer)
             raise
-
-    async def _opened(self) -> AIOKafkaProducer:
-        if self._producer is None:
-            self._producer = await open_producer(self._home.options, None)
-        return self._producer
 
     def _replace(self, producer: AIOKafkaProducer | None) -> None:
         """Leave a producer that failed: it would go on trying what was given up long ago."""
@@ -112,35 +110,7 @@ def _ends(messages: Sequence[Message], offsets: Sequence[int]) -> dict[str, int]
     return {message.topic: offset + 1 for message, offset in zip(messages, offsets, strict=True)}
 
 
-class KafkaTransaction:
-    """A `Transaction`: everything happens on leaving it without error."""
-
-    def __init__(self, producer: "KafkaProducer") -> None:
-        self._producer = producer
-        self._messages: list[Message] = []
-        self._positions: dict[str, dict[str, int]] = {}
-
-    def send(self, message: Message) -> None:
-        self._messages.append(message)
-
-    def commit_positions(self, consumer: Consumer) -> None:
-        if not isinstance(consumer, KafkaConsumer) or consumer.home is not self._producer.home:
-            raise BusError("the consumer belongs to another bus; use one of the same bus")
-        self._positions.setdefault(consumer.group, {}).update(consumer.positions)
-
-    async def __aenter__(self) -> Self:
-        self._producer.begin()
-        return self
-
-    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        try:
-            if kind is None:
-                await self._producer.commit(self._messages, self._positions)
-        finally:
-            self._producer.end()
-
-
-class KafkaProducer:
+class KafkaProducer(SingleProducer):
     """A `Producer` that holds a transactional id.
 
     After a transaction that failed on its way, what became of it is unknown; so this producer is
@@ -149,10 +119,9 @@ class KafkaProducer:
     """
 
     def __init__(self, home: Home, producer_id: str, opened: AIOKafkaProducer) -> None:
+        super().__init__(producer_id)
         self.home = home
-        self._id = producer_id
         self._client = opened
-        self._busy = False
         self._broken: BusError | None = None
         self._leaving: asyncio.Task[None] | None = None
 
@@ -165,22 +134,12 @@ class KafkaProducer:
             await open_producer(home.options, home.options.topic(producer_id), TRANSACTION_S),
         )
 
-    def transaction(self) -> KafkaTransaction:
-        return KafkaTransaction(self)
+    def positions_of(self, consumer: Consumer) -> Positions | None:
+        if not isinstance(consumer, KafkaConsumer) or consumer.home is not self.home:
+            return None
+        return {(consumer.group, topic): at for topic, at in consumer.positions.items()}
 
-    def begin(self) -> None:
-        """Enter the one transaction that may be open."""
-        if self._busy:
-            raise BusError(f"producer {self._id!r} is in a transaction already; end that one first")
-        self._busy = True
-
-    def end(self) -> None:
-        """Leave the transaction."""
-        self._busy = False
-
-    async def commit(
-        self, messages: Sequence[Message], positions: Mapping[str, Mapping[str, int]]
-    ) -> None:
+    async def commit(self, messages: Sequence[Message], positions: Positions) -> None:
         """Let records and positions take effect together.
 
         Raises:
@@ -206,12 +165,13 @@ class KafkaProducer:
             self._leave()
             raise
 
-    async def _commit(
-        self, messages: Sequence[Message], positions: Mapping[str, Mapping[str, int]]
-    ) -> None:
+    async def _commit(self, messages: Sequence[Message], positions: Positions) -> None:
+        by_group: dict[str, dict[str, int]] = {}
+        for (group, topic), position in positions.items():
+            by_group.setdefault(group, {})[topic] = position
         await self._client.begin_transaction()
         offsets = await _all(await _begin(self._client, self.home, messages))
-        for group, by_topic in positions.items():
+        for group, by_topic in by_group.items():
             await self._client.send_offsets_to_transaction(
                 {
                     TopicPartition(self.home.options.topic(topic), self.home.partition): (
@@ -224,7 +184,7 @@ class KafkaProducer:
         await self._client.commit_transaction()
         # The commit itself is a record, too.
         self.home.wrote({t: end + 1 for t, end in _ends(messages, offsets).items()})
-        for group, by_topic in positions.items():
+        for group, by_topic in by_group.items():
             self.home.committed(group, by_topic)
 
     def _leave(self) -> None:

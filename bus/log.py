@@ -2,16 +2,14 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol, Self
+from typing import Protocol
 
 from bus.clock import Clock, Waiter
-from bus.contract import BusError, Closed, Consumer, Message, Record, Unfit
+from bus.contract import Closed, Consumer, Message, Record, Unfit
+from bus.transactions import Positions, SingleProducer
 
 #: How long a tombstone stays after it was stored, so that slow readers learn of it.
 TOMBSTONE_S = 24 * 3600.0
-
-#: (group, topic) -> offset of the next record to read.
-Positions = Mapping[tuple[str, str], int]
 
 
 def expired(times_s: Iterable[float], before_s: float, now_s: float) -> tuple[int, bool]:
@@ -197,58 +195,20 @@ class LogConsumer:
             raise Closed("the bus is closed; open it again")
 
 
-class LogTransaction:
-    """A `Transaction` on a `Log`: nothing is stored before it ends without error."""
-
-    def __init__(self, producer: "LogProducer") -> None:
-        self._producer = producer
-        self._messages: list[Message] = []
-        self._positions: dict[tuple[str, str], int] = {}
-
-    def send(self, message: Message) -> None:
-        self._messages.append(message)
-
-    def commit_positions(self, consumer: Consumer) -> None:
-        if not isinstance(consumer, LogConsumer) or consumer.log is not self._producer.log:
-            raise BusError("the consumer belongs to another bus; use one of the same bus")
-        self._positions.update(consumer.group_positions())
-
-    async def __aenter__(self) -> Self:
-        self._producer.begin()
-        return self
-
-    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        try:
-            if kind is None:
-                await self._producer.log.append(
-                    self._messages, self._positions, self._producer.identity
-                )
-        finally:
-            self._producer.end()
-
-
-class LogProducer:
+class LogProducer(SingleProducer):
     """A `Producer` on a `Log`."""
 
     def __init__(self, log: Log, producer_id: str, epoch: int) -> None:
-        self.log = log
-        self.identity = (producer_id, epoch)
-        self._busy = False
+        super().__init__(producer_id)
+        self._log, self._epoch = log, epoch
 
-    def transaction(self) -> LogTransaction:
-        return LogTransaction(self)
+    def positions_of(self, consumer: Consumer) -> Positions | None:
+        if not isinstance(consumer, LogConsumer) or consumer.log is not self._log:
+            return None
+        return consumer.group_positions()
 
-    def begin(self) -> None:
-        """Enter the one transaction that may be open."""
-        if self._busy:
-            raise BusError(
-                f"producer {self.identity[0]!r} is in a transaction already; end that one first"
-            )
-        self._busy = True
-
-    def end(self) -> None:
-        """Leave the transaction."""
-        self._busy = False
+    async def commit(self, messages: Sequence[Message], positions: Positions) -> None:
+        await self._log.append(messages, positions, (self._id, self._epoch))
 
 
 def check_message(message: Message) -> None:

@@ -14,15 +14,8 @@ from operator import attrgetter
 from bus.clock import Clock
 from bus.contract import Closed, Fenced, Message, Record
 from bus.faults import Faults
-from bus.log import (
-    TOMBSTONE_S,
-    Doorbell,
-    LogConsumer,
-    LogProducer,
-    Positions,
-    check_message,
-    expired,
-)
+from bus.log import TOMBSTONE_S, Doorbell, LogConsumer, LogProducer, check_message, expired
+from bus.transactions import Positions
 from schemas.topics import ALL_TOPICS
 
 _offset = attrgetter("offset")

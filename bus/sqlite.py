@@ -16,9 +16,10 @@ from typing import Literal, Self
 from bus import sqlite_prune
 from bus.clock import Clock
 from bus.contract import BusError, Closed, Message, Record
-from bus.log import Doorbell, LogConsumer, LogProducer, Positions, check_message
+from bus.log import Doorbell, LogConsumer, LogProducer, check_message
 from bus.sqlite_file import COLUMNS, connect, create, decode, errors_named, verify
 from bus.sqlite_writer import Append, Outcome, Task, TopicRow, Work, Writer
+from bus.transactions import Positions
 from schemas.topics import ALL_TOPICS, Topic
 
 Durability = Literal["power_loss", "process_crash"]

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bus.contract import BusError, Fenced, Message
-from bus.log import Positions
 from bus.sqlite_file import COLUMNS_WRITTEN, INSERT, Row, encode, errors_named
+from bus.transactions import Positions
 from schemas.topics import Topic
 
 #: A commit takes no further work once it holds this many records.

@@ -95,10 +95,9 @@ def verify(
             done.read(opened.records(JOURNAL.name))
     if not done.entries and not done.findings:
         fail(f"{source} has no journal; name a log, or a copy by `tidegate journal export`.")
-    if json_path is not None:
-        findings = [asdict(finding) for finding in done.findings]
-        counts = {"entries": done.entries, "requests": done.requests}
-        emit_json({**counts, "findings": findings}, json_path)
+    findings = [asdict(finding) for finding in done.findings]
+    counts = {"entries": done.entries, "requests": done.requests}
+    emit_json({**counts, "findings": findings}, json_path)
     if json_path != "-":
         for one in done.findings:
             where = f"cell {one.cell}, entry {one.entry}"

@@ -142,8 +142,7 @@ def branch(
             _first(begin, found.differs)
         if save is not None:
             out().print(f"Saved: tidegate replay {save}", markup=False, soft_wrap=True)
-    if json_path is not None:
-        emit_json(document(found, log), json_path)
+    emit_json(document(found, log), json_path)
 
 
 def _said(error: BranchError) -> str:

@@ -131,8 +131,7 @@ def list_(json_path: JsonPath = None) -> None:
         {"name": one.name, "url": one.url, "token_file": one.token_file, "current": one == chosen}
         for one in known.known.values()
     ]
-    if json_path is not None:
-        emit_json({"contexts": rows}, json_path)
+    emit_json({"contexts": rows}, json_path)
     if json_path == "-":
         return
     for one in rows:

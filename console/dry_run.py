@@ -87,20 +87,19 @@ def show(wish: Wish, tried: Tried, json_path: str | None) -> None:
     if not tried.refused_because:
         for line in (*wish.hints, *tried.notes):
             say(line)
-    if json_path is not None:
-        emit_json(
-            {
-                **wish.about,
-                **tried.document,
-                "dry_run": True,
-                "result": "refused" if tried.refused_because else "would_be_done",
-                "field": tried.field,
-                "refused_because": tried.refused_because,
-                "preview": tried.preview,
-                **({} if spec is None else {"spec": spec}),
-            },
-            json_path,
-        )
+    emit_json(
+        {
+            **wish.about,
+            **tried.document,
+            "dry_run": True,
+            "result": "refused" if tried.refused_because else "would_be_done",
+            "field": tried.field,
+            "refused_because": tried.refused_because,
+            "preview": tried.preview,
+            **({} if spec is None else {"spec": spec}),
+        },
+        json_path,
+    )
     if tried.refused_because:
         field = tried.field.removeprefix("args.").removeprefix("spec.")
         where = f"{field}: " if field else ""

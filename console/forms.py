@@ -66,8 +66,7 @@ def looks(
             return
         with opened(asked, given, acts=False) as at:
             found = verb(at, **given)
-        if json_path is not None:
-            emit_json(found.document, json_path)
+        emit_json(found.document, json_path)
         if json_path == "-":
             return
         for one in found.shown:
@@ -91,8 +90,7 @@ def watches(verb: Callable[..., Found]) -> Callable[..., None]:
 
         if once or json_path is not None or not out().is_terminal:
             found = look()
-            if json_path is not None:
-                emit_json(found.document, json_path)
+            emit_json(found.document, json_path)
             if json_path != "-":
                 out().print(*found.shown, sep="\n")
         else:
@@ -156,7 +154,9 @@ def _asking(verb: Callable[..., Wish], *, moves: bool) -> Callable[..., None]:
                 wrong = first_error(error)
                 fail(f"{wrong.field}: {wrong.reason}.")
             if wish.is_so:
-                _is_so(wish, json_path)
+                if json_path != "-":
+                    out().print(wish.said, markup=False, soft_wrap=True)
+                emit_json({**wish.about, "nothing_to_do": True}, json_path)
                 return
             if dry_run and wish.args is not None:
                 dry.show(wish, at.tries(wish, reason, preview), json_path)
@@ -169,20 +169,12 @@ def _asking(verb: Callable[..., Wish], *, moves: bool) -> Callable[..., None]:
                 say(wish.noted)
         for line in (*done, *wish.hints, *sent.notes):
             say(line)
-        if json_path is not None:
-            emit_json({**wish.about, **sent.document}, json_path)
+        emit_json({**wish.about, **sent.document}, json_path)
 
     options = [("reason", WhyAsked, ""), ("dry_run", dry.DryRun, False)]
     if moves:
         options.append(("preview", dry.PreviewHours, dry.PREVIEW_H))
     return _with_options(run, verb, (*options, *_ASKED, ("sign", Signed, None), _JSON))
-
-
-def _is_so(wish: Wish, json_path: str | None) -> None:
-    if json_path != "-":
-        out().print(wish.said, markup=False, soft_wrap=True)
-    if json_path is not None:
-        emit_json({**wish.about, "nothing_to_do": True}, json_path)
 
 
 def reads(verb: Callable[..., None]) -> Callable[..., None]:

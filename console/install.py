@@ -199,8 +199,7 @@ def status(
             f"No agent is installed: there is no {found.config_file}. "
             "`tidegate edge-agent install` makes it; --help says how."
         )
-    if json_path is not None:
-        emit_json(document(found), json_path)
+    emit_json(document(found), json_path)
     if json_path != "-":
         out().print(_title(found), drawn(lines(found)), sep="\n")
     raise typer.Exit(1 if found.problems else 0)

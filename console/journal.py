@@ -108,8 +108,7 @@ def stats(source: Source = None, log: LogOption = DEFAULT_LOG, json_path: JsonPa
         }
     if json_path != "-":
         _print_stats(document)
-    if json_path is not None:
-        emit_json(document, json_path)
+    emit_json(document, json_path)
 
 
 def _reason(record: Record) -> str:
@@ -162,12 +161,12 @@ def tail(
     log = resolved(source or log)
     with opened_log(log) as opened:
         ends = dict(opened.head.topics)
-        found = _newest(opened, _topics(topic, opened), count)
+        newest = [one for name in _topics(topic, opened) for one in opened.last(name, count)]
+        found = sorted(newest, key=_by_time)[-count:]
     if json_path != "-":
         for record in found:
             _print_record(record)
-    if json_path is not None:
-        emit_json({"records": [_record_document(record) for record in found]}, json_path)
+    emit_json({"records": [_record_document(record) for record in found]}, json_path)
     while follow:
         time.sleep(_FOLLOW_S)
         with opened_log(log) as opened:
@@ -195,11 +194,6 @@ def _topics(name: str | None, opened: ReadLog) -> list[str]:
     else:
         fail(f"--topic: {name} is no topic of this log; there are {', '.join(known) or 'none'}.")
     return [candidate]
-
-
-def _newest(opened: ReadLog, topics: list[str], count: int) -> list[Record]:
-    found = [record for topic in topics for record in opened.last(topic, count)]
-    return sorted(found, key=_by_time)[-count:]
 
 
 def _by_time(record: Record) -> tuple[float, str, int]:
@@ -276,8 +270,7 @@ def verify_(
             text = f"{shown} is whole: {counted(count, 'record')}."
             out().print(text, markup=False, soft_wrap=True)
         documents.append({"log": name, **_named(one), "records": count})
-    if json_path is not None:
-        emit_json(documents[0] if len(documents) == 1 else {"cells": documents}, json_path)
+    emit_json(documents[0] if len(documents) == 1 else {"cells": documents}, json_path)
 
 
 def _whole(log: str, cell: str | None) -> str:
@@ -354,8 +347,7 @@ def import_(
         count = import_log(opened, log, progress)
     if json_path != "-":
         _say_done("Imported", count, log)
-    if json_path is not None:
-        emit_json(_copy(count, log), json_path)
+    emit_json(_copy(count, log), json_path)
 
 
 app.command()(perfetto)

@@ -86,11 +86,13 @@ def plain(text: object) -> str:
     return escape(str(text))
 
 
-def emit_json(document: object, path: str) -> None:
-    """Write one JSON object to a file, or to standard output if the path is `-`.
+def emit_json(document: object, path: str | None) -> None:
+    """Write one JSON object to a file, or to standard output if the path is `-`; None: nowhere.
 
     NaN and infinities become null: JSON has no word for them.
     """
+    if path is None:
+        return
     option = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
     text = orjson.dumps(document, option=option) + b"\n"
     if path == "-":

@@ -64,9 +64,8 @@ def perfetto(
         text = f"{stretch.entries:,} entries, {stretch.trace.slices:,} slices: {target}"
         out().print(f"{text} ({size / 2**20:.1f} MiB). Open it at https://ui.perfetto.dev, "
                     "which sends nothing away.", markup=False, soft_wrap=True)  # fmt: skip
-    if json_path is not None:
-        document = {"file": str(target), "entries": stretch.entries, "slices": stretch.trace.slices}
-        emit_json({**document, "bytes": size}, json_path)
+    document = {"file": str(target), "entries": stretch.entries, "slices": stretch.trace.slices}
+    emit_json({**document, "bytes": size}, json_path)
 
 
 def _write(file: BinaryIO | gzip.GzipFile, events: Iterable[Event], target: Path) -> None:

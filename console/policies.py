@@ -62,7 +62,9 @@ def policies(
     if json_path is not None:
         if name is not None:
             make_policy(name)
-        emit_json({"policies": [_row(one) for one in ([name] if name else POLICIES)]}, json_path)
+        names = [name] if name else POLICIES
+        rows = [{"policy": one, **asdict(_about(name_of(one)))} for one in names]
+        emit_json({"policies": rows}, json_path)
     elif name is None:
         console = out()
         console.print(_listing(console.width))
@@ -91,10 +93,6 @@ def _about(name: str) -> Entry:
         return CATALOGUE[name]
     promise = (inspect.getdoc(type(make_policy(name))) or _UNKNOWN).splitlines()[0]
     return Entry(_UNKNOWN, promise.rstrip("."), _UNKNOWN, _UNKNOWN)
-
-
-def _row(name: str) -> dict[str, str]:
-    return {"policy": name, **asdict(_about(name_of(name)))}
 
 
 def _listing(width: int) -> Table:

@@ -191,8 +191,7 @@ def simulate(
     # The table first: whatever becomes of the files, what was computed is not lost.
     if json_path != "-":
         print_runs(runs, notes)
-    if json_path is not None:
-        emit_json({"runs": [run.row() for run in runs]}, json_path)
+    emit_json({"runs": [run.row() for run in runs]}, json_path)
     if csv_path is not None:
         write_csv(runs, Path(csv_path))
     if draw is not None and plot_path is not None:

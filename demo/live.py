@@ -49,9 +49,10 @@ class LiveView:
     def progress(self, state: ClusterState) -> Text:
         """Say in one line how far the run is, where nothing can be drawn."""
         totals = state.totals
+        queued = sum(job.state is JobState.QUEUED for job in state.jobs.values())
         return Text(
             f"{day_clock(state.now_s, self._start_s)}  jobs {totals.jobs_completed} of "
-            f"{totals.jobs_submitted} done, {_count(state, JobState.QUEUED)} queued · "
+            f"{totals.jobs_submitted} done, {queued} queued · "
             f"loans {totals.loans_granted}, {totals.loans_reclaimed} back · "
             f"migrations {totals.migrations} · preemptions {totals.preemptions}"
         )
@@ -290,10 +291,6 @@ class _Fixed:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from console.render(self._layout, options.update_height(self._height))
-
-
-def _count(state: ClusterState, wanted: JobState) -> int:
-    return sum(job.state is wanted for job in state.jobs.values())
 
 
 def _in(nodes: Iterable[Node], *states: LoanState) -> list[Node]:

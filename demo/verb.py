@@ -3,6 +3,9 @@
 import asyncio
 import contextlib
 import math
+import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,17 +15,20 @@ import typer
 from bus.clock import PacedClock
 from bus.options import KafkaOptions, MqttOptions, kafka_options, mqtt_options
 from bus.sqlite import SqliteBus
+from bus.sqlite_file import create
 from console.kafka import is_kafka
 from console.output import JsonPath, emit_json, fail, out, plain, say
 from console.reading import DEFAULT_LOG
 from demo.claim import Finished, Run, claim
 from demo.play import introduce, play, play_on_brokers
 from demo.result import said_on, summary
-from demo.serving import served
 from explain.moments import DEMO_START_S
 from scheduler import garbage
 from scheduler.policies.registry import make_policy
 from simulator.workload import WorkloadError
+
+#: An interrupt reaches the demo and its gateway; so long the gateway may take to end, in seconds.
+_GATEWAY_END_S = 10.0
 
 
 def demo(
@@ -111,7 +117,7 @@ def demo(
         with claim(path, run, anew=log is None) as held:
             result = _again(path, held.finished)
             if serve:
-                gateway = beside.enter_context(served(path, port))
+                gateway = beside.enter_context(_served(path, port))
             if result is None:
                 introduce(scenario, quiet)
                 result = asyncio.run(play(path, run, scenario, seconds, live))
@@ -119,8 +125,7 @@ def demo(
         beside.close()
         out().print(f"Stopped. {stopped} {name}", markup=False, soft_wrap=True)
         raise typer.Exit(0)
-    if json_path is not None:
-        emit_json(result, json_path)
+    emit_json(result, json_path)
     if not quiet:
         out().print(summary(result))
         out().print(
@@ -173,3 +178,29 @@ async def _said(path: Path) -> int:
         return await said_on(bus)
     finally:
         await bus.close()
+
+
+@contextlib.contextmanager
+def _served(log: Path, port: int) -> Iterator[subprocess.Popen[str]]:
+    """Serve a log meanwhile, by a process of its own, and say where.
+
+    So neither waits for the other. Whoever waits for the process lets it go on.
+    """
+    if not log.exists():
+        create(log)
+    command = [sys.executable, "-m", "console.main", "serve", str(log), "--no-browser"]
+    process = subprocess.Popen([*command, "--port", str(port)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    address = process.stdout.readline().strip()
+    if not address:
+        process.wait()
+        fail("--serve: the gateway could not begin, as it says above; leave --serve out.")
+    say(f"Served at {address}")
+    try:
+        yield process
+    finally:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GATEWAY_END_S)
+        process.kill()
+        process.stdout.close()

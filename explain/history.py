@@ -1,6 +1,6 @@
 """The history of a job, a line for each thing that happened to it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +25,8 @@ def history(story: Story) -> list[Line]:
     lines: list[Line] = []
     sizes: list[int] = []
     left: Event | None = None
-    for event, following in _with_next(_told(story.events)):
+    events = _told(story.events)
+    for event, following in zip(events, [*events[1:], None], strict=True):
         fields = event.fields
         size = sum(map(len, fields.get("allocation", {}).values()))
         starts = following is not None and following.kind == "GangStarting"
@@ -119,10 +120,6 @@ _ASKED = {
     "JobCancelled": "cancelled",
     "CancelRequested": "asked to cancel",
 }
-
-
-def _with_next(items: list[Event]) -> Iterator[tuple[Event, Event | None]]:
-    return zip(items, [*items[1:], None], strict=True)
 
 
 def _path(sizes: list[int]) -> str:

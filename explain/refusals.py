@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from explain.moments import day_clock
 from explain.shares import counted
@@ -67,13 +66,10 @@ def refusals(
             if kind == "CommandIssued" and fields["command"] in ended:
                 at_s, reason = ended[fields["command"]]
                 if reason or fields["expires_s"] <= at_s:  # others were called off
-                    one = _refusal(fields, at_s, reason)
-                    found[one.agent, one.kind, one.reason] = one
+                    agent, command = fields["agent"], fields["kind"]
+                    one = Refusal(agent, command, fields["subject"], at_s, 0, reason)
+                    found[agent, command, reason] = one
     return list(found.values())
-
-
-def _refusal(fields: Mapping[str, Any], at_s: float, reason: str) -> Refusal:
-    return Refusal(fields["agent"], fields["kind"], fields["subject"], at_s, 0, reason)
 
 
 def in_words(refusal: Refusal, origin_s: float) -> str:

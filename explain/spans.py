@@ -51,7 +51,8 @@ def _longest(reasons: list[Given], begin_s: float, end_s: float) -> Reason | Non
     """Each reason holds until the next; the rule that held longest gives its newest reason."""
     held: dict[str, float] = {}
     newest: dict[str, Reason] = {}
-    for given, until_s in _held(reasons, end_s):
+    ends = [*(given.at_s for given in reasons[1:]), end_s]
+    for given, until_s in zip(reasons, ends, strict=False):
         if given.reason.verb == "waits" and given.at_s < end_s and until_s > begin_s:
             rule = given.reason.rule
             length_s = min(until_s, end_s) - max(given.at_s, begin_s)
@@ -60,11 +61,6 @@ def _longest(reasons: list[Given], begin_s: float, end_s: float) -> Reason | Non
     if not held:
         return None
     return newest[max(sorted(held), key=lambda rule: held[rule])]
-
-
-def _held(reasons: list[Given], end_s: float) -> Iterator[tuple[Given, float]]:
-    ends = [*(given.at_s for given in reasons[1:]), end_s]
-    return zip(reasons, ends, strict=False)
 
 
 def longest(story: Story) -> list[Wait]:

@@ -99,7 +99,8 @@ async def _row(
     moment: Moment, agent: str, nodes: list[Node], heard: Mapping[str, Heard], commands: int
 ) -> _Document:
     silent = [node for node in nodes if node.state is NodeState.UNKNOWN]
-    newest = max((heard[one.id] for one in nodes if one.id in heard), key=_stored, default=None)
+    known = (heard[one.id] for one in nodes if one.id in heard)
+    newest = max(known, key=lambda one: one.at_s, default=None)
     born = max(nodes, key=lambda node: (node.bootid, node.said_s))
     ends = [node.lease_end_s for node in silent if node.lease_end_s is not None]
     since = await _silent_since(moment, silent[0].id) if silent else None
@@ -117,10 +118,6 @@ async def _row(
         "delay_s": None if newest is None else newest.at_s - newest.said_s,
         "commands": commands,
     }
-
-
-def _stored(one: Heard) -> float:
-    return one.at_s
 
 
 async def _silent_since(moment: Moment, node: str) -> float | None:

@@ -226,7 +226,7 @@ class Branches:
                     await self._make_log(kept, who)
                 self.one(who, kept.id)
         finally:
-            if not self._is_kept(kept):
+            if self._kept.get(kept.id) is not kept:
                 _remove_files(kept)
         return kept.log
 
@@ -243,9 +243,6 @@ class Branches:
             raise Problem(503, f"its log could not be made: {saving.problem}",
                           headers={"Retry-After": "2"})  # fmt: skip
         draft.replace(kept.log)
-
-    def _is_kept(self, kept: KeptBranch) -> bool:
-        return self._kept.get(kept.id) is kept
 
     def _forget(self, kept: KeptBranch) -> None:
         del self._kept[kept.id]

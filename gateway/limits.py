@@ -60,14 +60,11 @@ class Limits:
         Raises:
             Problem: 429, it reads faster than it may.
         """
-        wait_s = self._take(self._reads, subject, READS_PER_S, READS_BURST)
-        if wait_s > 0.0:
-            raise later(
-                f"more than {READS_PER_S:.0f} reads a second; ask again after Retry-After, ask for "
-                "more rows at once, or follow /api/v1/stream instead of polling",
-                wait_s,
-                429,
-            )
+        self._take(
+            self._reads, subject, READS_PER_S, READS_BURST,
+            "reads a second; ask again after Retry-After, ask for more rows at once, or follow "
+            "/api/v1/stream instead of polling",
+        )  # fmt: skip
 
     def write(self, subject: str) -> None:
         """Count a request that changes something.
@@ -75,14 +72,11 @@ class Limits:
         Raises:
             Problem: 429, it asks for more than it may.
         """
-        wait_s = self._take(self._writes, subject, WRITES_PER_S, WRITES_BURST)
-        if wait_s > 0.0:
-            raise later(
-                f"more than {WRITES_PER_S:.0f} requests a second that change something; nothing "
-                "of this one was done: ask again after Retry-After",
-                wait_s,
-                429,
-            )
+        self._take(
+            self._writes, subject, WRITES_PER_S, WRITES_BURST,
+            "requests a second that change something; nothing of this one was done: ask again "
+            "after Retry-After",
+        )  # fmt: skip
 
     def sign_in(self, address: str) -> None:
         """Count a step of signing in that comes from an address.
@@ -90,19 +84,15 @@ class Limits:
         Raises:
             Problem: 429, too many come from there.
         """
-        wait_s = self._take(self._sign_ins, _network(address), SIGN_INS_PER_S, SIGN_INS_BURST)
-        if wait_s > 0.0:
-            raise later(
-                f"more than {SIGN_INS_PER_S:.0f} sign-ins a second come from your address; open "
-                "/login again after Retry-After",
-                wait_s,
-                429,
-            )
+        self._take(
+            self._sign_ins, _network(address), SIGN_INS_PER_S, SIGN_INS_BURST,
+            "sign-ins a second come from your address; open /login again after Retry-After",
+        )  # fmt: skip
 
     def _take(
-        self, buckets: OrderedDict[str, _Bucket], subject: str, rate: float, burst: float
-    ) -> float:
-        """Take one from what a subject has left; give how long it has to wait, in seconds."""
+        self, buckets: OrderedDict[str, _Bucket], subject: str, rate: float, burst: float, of: str
+    ) -> None:
+        """Take one from what a subject has left; if nothing is, say `of` what it wants too much."""
         now_s = self.clock.now_s()
         bucket = buckets.pop(subject, None) or _Bucket(burst, now_s)
         buckets[subject] = bucket  # the newest is the last
@@ -112,9 +102,8 @@ class Limits:
         bucket.left = min(burst, bucket.left + rate * passed_s)
         bucket.at_s = now_s
         if bucket.left < 1.0:
-            return (1.0 - bucket.left) / rate
+            raise later(f"more than {rate:.0f} {of}", (1.0 - bucket.left) / rate, 429)
         bucket.left -= 1.0
-        return 0.0
 
     @contextlib.contextmanager
     def seek(self, subject: str) -> Iterator[None]:

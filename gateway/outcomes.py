@@ -10,7 +10,7 @@ import orjson
 from explain.acts import Act, act_of, refused
 from gateway.about import ACTS, Kind
 from gateway.feed import Feed
-from gateway.mailbox import Letter, Mailbox
+from gateway.mailbox import Mailbox
 from gateway.past import guarded, mentioning, picked
 from gateway.problems import Problem, later
 from gateway.sight import refusal_seen
@@ -95,15 +95,11 @@ async def outcome(feed: Feed, mailbox: Mailbox, name: str) -> Outcome | None:
     if asked is None:
         return None
     letter = mailbox.letter(name)
-    if letter is None or not _has_read_cause(feed, letter):
+    if letter is None or feed.live is None or feed.live.offset < letter.journal_end:
         return Outcome(asked, "pending")
     # Of two records with one id the first is taken, and the other becomes a dead letter.
     taken = await _journalled(feed, name)
     return taken or Outcome(asked, "dead_letter", wrong=(letter.field, letter.reason))
-
-
-def _has_read_cause(feed: Feed, letter: Letter) -> bool:
-    return feed.live is not None and feed.live.offset >= letter.journal_end
 
 
 async def _journalled(feed: Feed, name: str) -> Outcome | None:
@@ -119,7 +115,7 @@ async def _journalled(feed: Feed, name: str) -> Outcome | None:
     if not found:
         return None
     entry = found[-1]
-    asked = _request(entry.stimulus["data"]["request"])
+    asked = Request.model_validate_json(orjson.dumps(entry.stimulus["data"]["request"]))
     wrong = refused(entry.decision)
     return Outcome(asked, "refused" if wrong[1] else "done", entry.number, wrong)
 
@@ -127,10 +123,6 @@ async def _journalled(feed: Feed, name: str) -> Outcome | None:
 def _is(entry: JournalEntry, name: str) -> bool:
     act = act_of(entry.number, entry.at_s, entry.stimulus, entry.decision)
     return act is not None and act.request == name
-
-
-def _request(document: Mapping[str, Any]) -> Request:
-    return Request.model_validate_json(orjson.dumps(document))
 
 
 async def acts(

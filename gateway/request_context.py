@@ -276,9 +276,12 @@ class Asked:
 
         `own` is a job of the asker's own tenant, which the state may have forgotten.
         """
+        return self.tagged(moment, self.seen(moment, document, own=own), lasts=lasts)
+
+    def tagged(self, moment: Moment, seen: Any, *, lasts: bool = True) -> Response:
+        """Give an answer that is as who asks sees it already; see `answer`."""
         entry = "none" if moment.entry is None else str(moment.entry)
         kept = moment.pinned and lasts
-        seen = self.seen(moment, document, own=own)
         return tagged(self.request, self.who, moment.feed.name, entry, seen, kept=kept)
 
     def seen(self, moment: Moment, document: Any, *, own: str | None = None) -> Any:
@@ -325,9 +328,11 @@ def tagged(
     return Response(body, media_type="application/json", headers=headers)
 
 
-def plain(document: Mapping[str, Any]) -> Response:
+def plain(
+    document: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
     """Answer with what is true now, and no longer."""
-    return Response(orjson.dumps(document), media_type="application/json")
+    return Response(orjson.dumps(document), status, headers, "application/json")
 
 
 def moment_of(text: str, name: str = "at") -> float:

@@ -34,7 +34,6 @@ from gateway.request_context import (
     Limit,
     known_parameters,
     moment_of,
-    tagged,
 )
 from gateway.sight import WHOSE
 from gateway.subjects import Sight, Subject
@@ -206,8 +205,7 @@ async def jobs(
     if wanted is not None:
         plain = orjson.loads(orjson.dumps(seen["jobs"]))  # some are bytes already
         seen["jobs"] = [{name: row[name] for name in wanted} for row in plain]
-    entry = "none" if moment.entry is None else str(moment.entry)
-    return tagged(at.request, at.who, moment.feed.name, entry, seen, kept=moment.pinned)
+    return at.tagged(moment, seen)
 
 
 @router.get("/jobs/{job}", response_model=models.JobAnswer)

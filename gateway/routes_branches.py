@@ -71,10 +71,7 @@ async def begin_branch(
     kept = here.branches.begun(feed, who, body, idempotency_key)
     if kept is None:
         kept = await _begun(here, who, feed, body, idempotency_key)
-    answer = plain(kept.document(whole=True))
-    answer.status_code = 202
-    answer.headers["Location"] = f"/api/v1/branches/{kept.id}"
-    return answer
+    return plain(kept.document(whole=True), 202, {"Location": f"/api/v1/branches/{kept.id}"})
 
 
 async def _begun(
@@ -179,11 +176,8 @@ async def forecast(
         feed, at.who, moment, known.id, hours, runs, at.here.clock.now_s()
     )
     if not await found.computation.over(at.here.branches.forecasts.patience_s):
-        coming = plain({"cell": feed.cell, "entry": found.entry, "job": job,
-                        "done": found.computation.done})  # fmt: skip
-        coming.status_code = 202
-        coming.headers["Retry-After"] = "1"
-        return coming
+        coming = {"cell": feed.cell, "entry": found.entry, "job": job}
+        return plain({**coming, "done": found.computation.done}, 202, {"Retry-After": "1"})
     if found.computation.state == "failed":
         raise Problem(409, f"it cannot be foretold: {found.computation.problem}")
     if found.computation.state == "ended":

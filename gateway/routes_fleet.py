@@ -17,7 +17,6 @@ from gateway.request_context import (
     Limit,
     known_parameters,
     plain,
-    tagged,
 )
 
 router = APIRouter(dependencies=[Depends(known_parameters)])
@@ -28,9 +27,7 @@ async def fleet(at: At) -> Response:
     """Give all nodes and who is on each GPU, as columns for a drawing; `nodes` has rows."""
     moment, heard = await at.settled(measured_at)
     # Its names are as who asks sees them already: to look through it all would be slow.
-    document = fleet_of(moment, at.view(moment), heard)
-    entry = "none" if moment.entry is None else str(moment.entry)
-    return tagged(at.request, at.who, moment.feed.name, entry, document, kept=moment.pinned)
+    return at.tagged(moment, fleet_of(moment, at.view(moment), heard))
 
 
 @router.get("/agents", response_model=models.AgentsPage)

@@ -186,9 +186,7 @@ def _answer(who: Subject, found: Outcome, nobody: str = "", waited: float = 0.0)
     if found.result == "would_be_done":
         headers = {}
     status = 202 if found.result == "pending" else 200
-    return Response(
-        orjson.dumps(found.document(nobody)), status, headers=headers, media_type="application/json"
-    )
+    return plain(found.document(nobody), status, headers)
 
 
 @router.get("/requests/{request_id}", response_model=models.RequestAnswer)

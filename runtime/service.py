@@ -10,7 +10,6 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from pydantic.dataclasses import dataclass as checked
 
@@ -214,7 +213,7 @@ class AgentService:
                 self._dead_letter(record, said)
             return None
         self.counters.commands, self.counters.unvouched = self.counters.commands + 1, 0
-        expires_s = _seconds(said.expirytime)
+        expires_s = None if said.expirytime is None else said.expirytime.timestamp()
         if isinstance(said.data, SendLog):
             if expires_s is None or now_s < expires_s:
                 self._logs.ask(said.data)
@@ -337,7 +336,3 @@ class AgentService:
             self._store.close()
             self._clock.leave()
             self._stopped.set()
-
-
-def _seconds(moment: datetime | None) -> float | None:
-    return None if moment is None else moment.timestamp()

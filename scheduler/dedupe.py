@@ -150,12 +150,10 @@ class _Shelf:
     def believe(self, source: str, bootid: int, stream: _Stream) -> None:
         """Note which boot of a source speaks."""
         boots = self.boots[source]
-        if bootid > boots[0] or self._is_silent(source, boots[0], stream.said_s):
+        silent_s = self.streams[source, boots[0]].said_s + BELIEVED_S
+        if bootid > boots[0] or stream.said_s > silent_s:
             boots.remove(bootid)
             boots.insert(0, bootid)
-
-    def _is_silent(self, source: str, bootid: int, now_s: float) -> bool:
-        return now_s > self.streams[source, bootid].said_s + BELIEVED_S
 
 
 class Dedupe:

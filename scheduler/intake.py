@@ -288,7 +288,8 @@ class Intake:
             self.dedupe.forgive(envelope.source, envelope.bootid, int(envelope.sequence))
         elif isinstance(data, JobSubmitted):
             data = submission_in_cell_time(data, now_s, ahead_s)
-        return Stimulus(now_s, data, _cause(envelope, now_s))
+        said_s, sequence = min(envelope.time_s, now_s), int(envelope.sequence)
+        return Stimulus(now_s, data, Cause(envelope.source, envelope.bootid, sequence, said_s))
 
     def _misplaced(self, envelope: EventEnvelope, said_s: float, latest_s: float) -> Wrong | None:
         """Find what makes a well-formed event not its sender's to send here."""
@@ -310,8 +311,3 @@ class Intake:
             return []
         self.counts["dead_letters"] += 1
         return [dead_letter(record, field_name, reason, self.group)]
-
-
-def _cause(envelope: EventEnvelope, now_s: float) -> Cause:
-    said_s = min(envelope.time_s, now_s)
-    return Cause(envelope.source, envelope.bootid, int(envelope.sequence), said_s)

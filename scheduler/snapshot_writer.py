@@ -49,14 +49,7 @@ class SnapshotWriter:
         sources: dict[str, Any],
         newest: Mapping[str, tuple[int, int]],
     ) -> None:
-        """Write the state down; it must stay as it is meanwhile.
-
-        Args:
-            state: The state.
-            digest: Of the last entry that made it.
-            sources: What was taken last from each, as `Dedupe.to_dict` has it.
-            newest: By agent, boot and number of the newest of its events.
-        """
+        """Write the state down, as `Writing` takes it; it must stay as it is meanwhile."""
         self._entries = self._bytes = 0
         self._turn += 1
         journal, pieces = await self._bus.end(JOURNAL.name), await self._bus.end(SNAPSHOTS.name)

@@ -4,7 +4,6 @@ python -m schemas.generate            write schemas/jsonschema/ and schemas/asyn
 python -m schemas.generate --check    exit 1 if they are not what the models say
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Iterable, Mapping
@@ -19,6 +18,7 @@ from schemas.events import EVENTS, TELEMETRY
 from schemas.horizon import HorizonReached
 from schemas.journal import CellState, JournalEntry, SnapshotPiece, SnapshotTaken
 from schemas.logs import LogChunk
+from schemas.pages import keep
 from schemas.requests import Request
 from schemas.values import Strict
 
@@ -59,28 +59,16 @@ _ON_TOPIC: Mapping[str, tuple[type[Strict], ...]] = {
 _SCHEDULER_RECEIVES = (topics.TELEMETRY.name, topics.EVENTS.name, topics.REQUESTS.name)
 
 
-def documents() -> dict[str, str]:
-    """Give every generated file: its path below `schemas/`, and its text."""
-    pages: dict[str, Any] = {f"jsonschema/{name}.json": _json_schema(name) for name in MESSAGES}
-    pages["asyncapi.json"] = _asyncapi()
+def documents() -> dict[Path, str]:
+    """Give every generated file, and its text."""
+    pages: dict[Path, Any] = {
+        HERE / "jsonschema" / f"{name}.json": _json_schema(name) for name in MESSAGES
+    }
+    pages[HERE / "asyncapi.json"] = _asyncapi()
     return {
         path: json.dumps(page, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
         for path, page in sorted(pages.items())
     }
-
-
-def drift(folder: Path = HERE) -> list[str]:
-    """Name the files below `folder` that are not what the models say, missing or left over."""
-    wanted = documents()
-    present = {f"jsonschema/{path.name}" for path in (folder / "jsonschema").glob("*.json")}
-    return sorted(
-        {path for path, text in wanted.items() if _text(folder / path) != text}
-        | (present - wanted.keys())
-    )
-
-
-def _text(path: Path) -> str | None:
-    return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
 def _json_schema(name: str) -> dict[str, Any]:
@@ -215,26 +203,9 @@ def _mqtt(address: str, kinds: tuple[str, ...], payloads: Iterable[type[Strict]]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the files, or compare them with the models; give the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m schemas.generate", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only say what has drifted")
-    drifted = drift()
-    if parser.parse_args(arguments).check:
-        for path in drifted:
-            sys.stderr.write(f"schemas/{path} is not what the models say\n")
-        if drifted:
-            sys.stderr.write("Run `python -m schemas.generate` and commit what it writes.\n")
-        return 1 if drifted else 0
-    wanted = documents()
-    for path in drifted:
-        file = HERE / path
-        if path in wanted:
-            file.parent.mkdir(exist_ok=True)
-            file.write_text(wanted[path], encoding="utf-8")
-        else:
-            file.unlink()
-        sys.stdout.write(f"schemas/{path}\n")
-    return 0
+    """Write the files, or say whether they are as they should be."""
+    there = (HERE / "jsonschema").glob("*.json")
+    return keep("schemas.generate", documents(), arguments, there=there)
 
 
 if __name__ == "__main__":

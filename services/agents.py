@@ -10,12 +10,13 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from structlog.stdlib import BoundLogger
 
 from bus.clock import Clock
 from bus.contract import BusError, Link, Message
+from bus.wire import Client
 from runtime.build import MachineMaker, Options
 from runtime.core import Limits
 from runtime.effects import EffectsFile, recorded
@@ -30,7 +31,7 @@ from schemas.codec import Rejected, decode_event, encode, event
 from schemas.events import LinkLost
 from schemas.topics import EVENTS
 from services.config import Config, ConfigError
-from services.machines import CPU, RealMachine, real_machine
+from services.machines import CPU, RealMachine
 from services.metrics import RoleName, Sample
 from services.probe import BusProbe
 from services.sections import AgentSection, SimulatedSection
@@ -52,30 +53,6 @@ MEMORY_UNKNOWN = (
 _ALIKE = ("gpu_type", "gpu_memory_mib", "speed_factor", "transfer_mib_per_s")
 
 
-class Line(Protocol):
-    """The state of a connection to an MQTT broker; `bus.mqtt_client.MqttClient` is one."""
-
-    @property
-    def where(self) -> str:
-        """The broker's address, without user and password."""
-        ...
-
-    @property
-    def connected(self) -> bool:
-        """Whether the broker has accepted us, now."""
-        ...
-
-    @property
-    def problem(self) -> str:
-        """Why there is no connection; empty while there is one."""
-        ...
-
-    @property
-    def reconnects(self) -> int:
-        """How often the connection had to be made again."""
-        ...
-
-
 class AgentRole:
     """One agent and its link."""
 
@@ -87,7 +64,7 @@ class AgentRole:
         clock: Clock,
         config: Config,
         log: BoundLogger,
-        line: Line | None = None,
+        line: Client | None = None,
         probe: BusProbe | None = None,
         machine: RealMachine | None = None,
     ) -> None:
@@ -347,10 +324,19 @@ def machine_of(config: Config, *, lendable: bool) -> tuple[MachineMaker, RealMac
     Raises:
         ConfigError: the configuration does not describe one.
     """
-    made_up = _simulated(config, owned=lendable)
-    real = real_machine(config, made_up, lambda: held_gangs(state_file(config)), lendable=lendable)
-    machine, path = made_up if real is None else real.maker(), config.agent.effects_file
-    if path is not None:
+    machine, real = _simulated(config, owned=lendable), None
+    if config.agent.runs != "simulated":
+        # Lendable nodes without an owner have a simulated one, which needs
+        # `agent.simulated.demand_gpus`: nothing unless it is set.
+        made_up = machine
+        real = RealMachine(
+            config,
+            lambda specs, now_s: made_up(specs, now_s).owner,
+            lendable,
+            lambda: held_gangs(state_file(config)),
+        )
+        machine = real.maker()
+    if (path := config.agent.effects_file) is not None:
         machine = recorded(machine, EffectsFile(path, str(config.agent.name)))
     return machine, real
 

@@ -134,29 +134,6 @@ class RealMachine:
         return found + [f"{job}: alive, but no step for {now_s - s:.0f} s" for job, s in stuck]
 
 
-def real_machine(
-    config: Config,
-    simulated: MachineMaker,
-    remembered: Callable[[], Mapping[str, int]] = dict,
-    *,
-    lendable: bool = False,
-) -> RealMachine | None:
-    """Give the machine of an agent that runs real workers; None of one that simulates them.
-
-    Args:
-        config: What is configured.
-        simulated: Gives the owner of lendable nodes that have none: one that needs
-            `agent.simulated.demand_gpus`, which is nothing unless it is set.
-        remembered: Gives the jobs and epochs that the agent held when it ended.
-        lendable: Whether its nodes are of an inference or edge pool.
-    """
-    if config.agent.runs == "simulated":
-        return None
-    return RealMachine(
-        config, lambda specs, now_s: simulated(specs, now_s).owner, lendable, remembered
-    )
-
-
 def _executor(
     told: _Told, section: WorkersSection, specs: Sequence[NodeSpec], remembered: Mapping[str, int]
 ) -> ProcessExecutor:

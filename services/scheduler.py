@@ -104,7 +104,8 @@ class SchedulerRole:
             await cell.refresh()
 
     def problems(self) -> list[str]:
-        asked = [self._cells[name].problem for name in self._owned()]
+        owned = self._cells if self._group is None else self._group.owned
+        asked = [self._cells[name].problem for name in owned]
         found = [problem for problem in asked if problem]
         if self._group is not None and not self._group.joined:
             found.append("not yet a member of the schedulers' group")
@@ -115,9 +116,6 @@ class SchedulerRole:
     def details(self) -> dict[str, object]:
         leads = [name for name, cell in self._cells.items() if cell.leads]
         return {"leads": leads, "stands_by": [name for name in self._cells if name not in leads]}
-
-    def _owned(self) -> tuple[str, ...]:
-        return tuple(self._cells) if self._group is None else self._group.owned
 
     def samples(self) -> Iterable[Sample]:
         cells = list(self._cells.values())

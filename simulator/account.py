@@ -12,6 +12,7 @@ from scheduler.core import facts
 from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.policies.interface import Ints, Kind
 from simulator.driver import START_S
+from simulator.gang import Witness
 from simulator.layout import Layout
 from simulator.outcome import FleetRecord, Outcome
 from simulator.physics.base import Placement
@@ -19,7 +20,7 @@ from simulator.pools import Owner
 from simulator.usage import Usage
 
 
-class Account:
+class Account(Witness):
     """Counts for N jobs, by submission, and for all nodes. Moments are the run's, in seconds."""
 
     def __init__(self, layout: Layout, out: Outcome) -> None:
@@ -64,7 +65,6 @@ class Account:
         now_s: float,
         ready_s: float,
     ) -> None:
-        """A job has another allocation, and makes no progress until `ready_s`."""
         at_s, out = now_s - START_S, self._out
         if out.start_s[job] == math.inf:
             out.start_s[job], out.ready_s[job] = at_s, ready_s - START_S
@@ -92,11 +92,9 @@ class Account:
         self._pause[job] = now_s, max(until_s, now_s)
 
     def ended(self, job: int, at_s: float) -> None:
-        """A job is done."""
         self._out.end_s[job] = at_s - START_S
 
     def killed(self, job: int, lost_s: float) -> None:
-        """A job stopped without a checkpoint, and has to do so much again."""
         self._out.killed[job] += 1
         self._out.lost_gpu_s[job] += self._held[job] * lost_s
 

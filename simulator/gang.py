@@ -44,8 +44,8 @@ class Ground(Protocol):
         ...
 
 
-class Witness(Protocol):
-    """Who is told what becomes of jobs. Moments are the engine's."""
+class Witness:
+    """Is told what becomes of jobs; this one counts nothing. Moments are the engine's."""
 
     def changed(
         self,
@@ -57,15 +57,12 @@ class Witness(Protocol):
         ready_s: float,
     ) -> None:
         """A job has another allocation, and makes no progress until `ready_s`."""
-        ...
 
     def ended(self, job: int, at_s: float) -> None:
         """A job is done."""
-        ...
 
     def killed(self, job: int, lost_s: float) -> None:
         """A job stopped without a checkpoint, and has to do so much again."""
-        ...
 
 
 @dataclass(slots=True)

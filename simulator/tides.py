@@ -44,12 +44,10 @@ class Tide:
     needed: Ints  #: (n,) whole GPUs, 0 to `capacity`.
     slot_s: float = SLOT_S
 
-    def _slot(self, t_s: float) -> int:
-        return min(max(int(t_s // self.slot_s), 0), len(self.needed) - 1)
-
     def gpus_needed(self, t_s: float) -> int:
         """GPUs needed `t_s` seconds after the start."""
-        return int(self.needed[self._slot(t_s)])
+        slot = int(t_s // self.slot_s)
+        return int(self.needed[min(max(slot, 0), len(self.needed) - 1)])
 
 
 def pool_tide(

@@ -15,7 +15,7 @@ from simulator.csv_rows import BadRow, WorkloadError, read_table
 from simulator.models import MODELS
 from simulator.pollux_profiles import steps_at, tuned_rate
 from simulator.profiles import Profiles, RateTable, builtin_table
-from simulator.trace_formats import Service, TraceJob, parse_table, recognise
+from simulator.trace_formats import TraceJob, parse_table, recognise
 
 __all__ = ["BadRow", "JobArrival", "Workload", "WorkloadError", "read_workload"]
 
@@ -157,18 +157,16 @@ def read_workload(path: Path, *, profiles: Profiles | None = None) -> Workload:
         notes.append(
             f"{len(services)} inference rows are no training jobs; they are in `services`."
         )
+    ordered = sorted(services, key=lambda row: (row.submit_s, row.line))
     return Workload(
         jobs=tuple(arrivals),
         name=path.stem,
         source_format=kind.name,
         notes=tuple(notes),
-        services=_services(services, start_s),
+        services=tuple(
+            (row.submit_s - start_s, row.application, row.duration_s) for row in ordered
+        ),
     )
-
-
-def _services(rows: list[Service], start_s: float) -> tuple[tuple[float, str, float], ...]:
-    ordered = sorted(rows, key=lambda row: (row.submit_s, row.line))
-    return tuple((row.submit_s - start_s, row.application, row.duration_s) for row in ordered)
 
 
 class _Maker:

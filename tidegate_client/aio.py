@@ -128,15 +128,8 @@ class AsyncJobs(_Awaits, OfJobs):
         return AsyncJobHandle(self, await self._run(flow), None)
 
 
-class AsyncJobHandle(_Awaits, OfJob):
+class AsyncJobHandle(_Awaits, OfJob[httpx.AsyncClient]):
     """A job: `row` is what was known of it last."""
-
-    def __init__(self, client: _Awaits, job: str, row: JobRow | None) -> None:
-        super().__init__(client._http, client._moment)
-        self.id, self.row = job, row
-
-    def __repr__(self) -> str:
-        return f"<{self.id}: {self.row.state if self.row else 'submitted'}>"
 
     async def refresh(self) -> JobRow:
         """Look at it again."""

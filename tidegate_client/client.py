@@ -128,15 +128,8 @@ class Jobs(_Waits, OfJobs):
         return JobHandle(self, self._run(flow), None)
 
 
-class JobHandle(_Waits, OfJob):
+class JobHandle(_Waits, OfJob[httpx.Client]):
     """A job: `row` is what was known of it last."""
-
-    def __init__(self, client: _Waits, job: str, row: JobRow | None) -> None:
-        super().__init__(client._http, client._moment)
-        self.id, self.row = job, row
-
-    def __repr__(self) -> str:
-        return f"<{self.id}: {self.row.state if self.row else 'submitted'}>"
 
     def refresh(self) -> JobRow:
         """Look at it again."""

@@ -17,6 +17,7 @@ from tidegate_client.base import ClientBase, Http, options
 from tidegate_client.contexts import Place, find
 from tidegate_client.flow import Flow, Moment
 from tidegate_client.operations import ListQuery
+from tidegate_client.parts import JobRow
 from tidegate_client.rows import AsyncRows, Rows
 
 Given = ParamSpec("Given")
@@ -151,8 +152,16 @@ class OfJobs:
     __call__ = as_list_method(operations.jobs)
 
 
-class OfJob:
+class OfJob(ClientBase[Http]):
     """What is asked of one job."""
+
+    def __init__(self, client: ClientBase[Http], job: str, row: JobRow | None) -> None:
+        http: Any = client._http
+        super().__init__(http, client._moment)
+        self.id, self.row = job, row
+
+    def __repr__(self) -> str:
+        return f"<{self.id}: {self.row.state if self.row else 'submitted'}>"
 
     why = of_job(operations.why)
     stays = of_job(operations.stays)

@@ -54,8 +54,8 @@ class ClusterExecutor:
         Args:
             options: How gangs are run.
             cluster: Where they run.
-            remembered: The jobs and epochs that the agent knows it ran. Where there are any and
-                the folder is not there, they count as running until it is.
+            remembered: The jobs and epochs that the agent knows it ran. If there are any and the
+                folder is not mounted yet, these jobs count as running until it is.
 
         Raises:
             ValueError: the gangs' records cannot be read.
@@ -110,7 +110,7 @@ class ClusterExecutor:
     def advance(self, now_s: float) -> Sequence[Report]:
         self._set_time(now_s)
         with self._lock:
-            # When the agent asks again, it has stored what it was given before.
+            # The agent asks again only after it has stored what the call before gave it.
             self._stored += self._given
             said, self._said = self._said, []
             self._given = [one for one in said if isinstance(one, Final | CheckpointDone)]
@@ -124,7 +124,7 @@ class ClusterExecutor:
         return self._now_s + _ASK_S if self._is_busy else None
 
     def running(self) -> tuple[str, ...]:
-        """Every job whose end is not stored: its workers run, or may still be started."""
+        """Name every job that the agent has not stored the end of: its workers may still run."""
         return self._found
 
     def stuck(self, now_s: float) -> Sequence[tuple[str, float]]:
@@ -132,7 +132,7 @@ class ClusterExecutor:
         return self._stuck
 
     def close(self) -> None:
-        """End the thread; the gangs go on, and the next executor of this name finds them."""
+        """End the thread. The gangs go on; an executor that starts later takes them over."""
         self._ending.set()
         self._wake.set()
         self._cluster.close()
@@ -141,7 +141,7 @@ class ClusterExecutor:
             self._cluster.close()
 
     def _set_time(self, now_s: float) -> None:
-        """Take over the agent's time; start the thread at the first call."""
+        """Set the thread's clock by the agent's; start the thread at the first call."""
         self._now_s, self._steady_s = now_s, monotonic_s()
         if not self._has_begun:
             self._has_begun = True
@@ -163,7 +163,7 @@ class ClusterExecutor:
         return ClusterGang(self._options, self._cluster, record, self._folder.id, self._report)
 
     def _load_late(self) -> None:
-        """Take over the recorded gangs now that the folder is back; the others have failed."""
+        """Take over the recorded gangs, now that the folder is mounted; report others as failed."""
         self._load()
         for job, epoch in sorted(self._remembered.items()):
             if job not in self._gangs:
@@ -184,20 +184,23 @@ class ClusterExecutor:
             self._wake.wait(self._pause_s())
 
     def _round(self) -> None:
-        # Not earlier: who only says that it would be one agent too many must take nothing over.
+        # The folder is taken over here and not when the executor is made: an agent that is started
+        # only to say that another agent of its name runs must not take its folder away from it.
         if not (self._folder.look() and self._folder.take()):
             return
         if not self._has_loaded:
             self._load_late()
-        # First: an order that the core gave before it heard of the end gives that another epoch.
+        # Orders come before stored reports. The core may have given a gang a new epoch before it
+        # heard that the gang had ended. The gang then reports its end again under the new epoch, so
+        # it must not be dropped because the report under the old epoch is stored.
         self._carry_out_orders()
         self._take_stored()
         self._cluster.look(self._folder.id)
-        now_s = self._clock_s()
+        now_s = self._now_s + monotonic_s() - self._steady_s
         for job, gang in sorted(self._gangs.items()):
             try:
                 gang.advance(now_s)
-            except OSError as error:  # a job may have closed its own folder; the others go on
+            except OSError as error:  # such as a job that made its folder unreadable
                 _log.warning("job %s: its files cannot be used: %s", job, error)
         runs = (gang.run for gang in self._gangs.values())
         self._cluster.delete_orphans({run for run in runs if run is not None})
@@ -214,11 +217,11 @@ class ClusterExecutor:
             return _IDLE_POLL_S
         return min(poll_s, _FAST_POLL_S) if monotonic_s() < self._fast_until_s else poll_s
 
-    def _clock_s(self) -> float:
-        return self._now_s + monotonic_s() - self._steady_s
-
     def _take_stored(self) -> None:
-        """Drop gangs whose end the agent has stored, and checkpoints older than a stored one."""
+        """Drop gangs whose end the agent has stored, and checkpoints older than a stored one.
+
+        What fails now is tried again in the next round.
+        """
         again: list[Final | CheckpointDone] = []
         while self._stored:
             report = self._stored.popleft()
@@ -244,10 +247,11 @@ class ClusterExecutor:
             remove_tree(folder / str(epoch))
 
     def _carry_out_orders(self) -> None:
-        """Carry out what was ordered; what cannot be recorded is tried again the next time.
+        """Carry out what was ordered; what cannot be recorded is tried again in the next round.
 
-        It holds up its own job alone, or a full folder would keep others from being stopped, and
-        their lease from being renewed. Without the lease's end nothing is started.
+        An order that fails holds back later orders of the same job, and no other job's: even if the
+        folder is full, other jobs can be stopped and the lease can be renewed. The exception is a
+        lease whose end cannot be recorded: until it is, no gang is started.
         """
         with self._lock:
             orders, self._orders = self._orders, deque()
@@ -276,11 +280,12 @@ class ClusterExecutor:
         elif gang is not None:
             gang.take(order, said_s)
         elif isinstance(order, ScaleWorkers):
-            # The core holds it under this epoch, and would wait for its end.
+            # No gang of the job is known here. The core takes it to run under this epoch and would
+            # wait for its end, so say that it has failed.
             self._report(GangFailed(order.job, order.epoch, _NO_RECORD))
 
     def _take(self, order: StartWorkers, known: ClusterGang | None, said_s: float) -> None:
-        """Record a new gang; of a known one this is the same order again, or a newer epoch."""
+        """Record a new gang. If the gang is known, the order came again or has a newer epoch."""
         program, why = order.spec.program, ""
         if program is None:
             why = "program: the job does not say what its workers run; submit it with a command"

@@ -121,41 +121,23 @@ class Api:
                 return None
             raise
 
-    def jobs(self, selector: str) -> list[Json]:
-        """Give the Jobs with these labels as they are now.
+    def now(self, kind: str, selector: str) -> list[Json]:
+        """Give all `jobs` or `pods` with these labels as they are now.
 
         Raises:
             Away: the API does not answer.
             Refused: it says no.
         """
-        return self._wait(self.list("jobs", selector))[0]
+        return self._wait(self.list(kind, selector))[0]
 
-    def pods(self, selector: str) -> list[Json]:
-        """Give the Pods with these labels as they are now.
-
-        Raises:
-            Away: the API does not answer.
-            Refused: it says no.
-        """
-        return self._wait(self.list("pods", selector))[0]
-
-    def change_job(self, name: str, changes: Json) -> None:
-        """Merge changes into a Job.
+    def change(self, kind: str, name: str, changes: Json) -> None:
+        """Merge changes into one of the `jobs` or `pods`.
 
         Raises:
             Away: it may have happened.
-            Refused: it has not; status 404 if there is no such Job.
+            Refused: it has not; status 404 if there is no such one.
         """
-        self._wait(self._ask("PATCH", f"{self._jobs}/{name}", body=changes))
-
-    def change_pod(self, name: str, changes: Json) -> None:
-        """Merge changes into a Pod.
-
-        Raises:
-            Away: it may have happened.
-            Refused: it has not; status 404 if there is no such Pod.
-        """
-        self._wait(self._ask("PATCH", f"{self._pods}/{name}", body=changes))
+        self._wait(self._ask("PATCH", f"{self._path(kind)}/{name}", body=changes))
 
     def delete_job(self, name: str, uid: str) -> None:
         """Have a Job and then its Pods deleted; the Job is there until its Pods are gone.

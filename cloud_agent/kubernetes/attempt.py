@@ -302,14 +302,16 @@ class Attempt(ClusterAttempt):
             changes = {**changes, "activeDeadlineSeconds": deadline_s}
             known_s = deadline_s
         if changes:
-            self._context.api.change_job(job.name, {"metadata": {"uid": job.uid}, "spec": changes})
+            self._context.api.change(
+                "jobs", job.name, {"metadata": {"uid": job.uid}, "spec": changes}
+            )
             self._deadline_s = known_s  # only now: one that did not arrive is set again
 
     def _place(self, pods: list[PodSeen]) -> None:
         """Give each Pod the node that was chosen for it."""
         for pod in pods:
             if pod.gated and not pod.leaves:
-                self._context.api.change_pod(pod.name, placed(self._nodes[pod.rank]))
+                self._context.api.change("pods", pod.name, placed(self._nodes[pod.rank]))
 
     def _has_begun(self, record: Record, pods: list[PodSeen], now_s: float) -> bool:
         """Whether all Pods run, or have run; after a limit the run has failed."""
@@ -367,9 +369,9 @@ class Attempt(ClusterAttempt):
         """Ask the API itself whether it is gone: the informer may lag behind."""
         api, labels = self._context.api, selector(self._context.options.agent, self.work)
         # By its labels: an earlier release gave its Job another name.
-        if any(job["metadata"]["uid"] == record.uid for job in api.jobs(labels)):
+        if any(job["metadata"]["uid"] == record.uid for job in api.now("jobs", labels)):
             return
-        pods = (pod_seen(said) for said in api.pods(labels))
+        pods = (pod_seen(said) for said in api.now("pods", labels))
         if any(pod is None or self._has(pod) for pod in pods):
             return
         ends = self._history.ends

@@ -11,7 +11,6 @@ of name. The node's device plugin chooses the devices of a Pod.
 
 import hashlib
 import re
-from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path, PurePath
 
@@ -113,7 +112,8 @@ def job_body(work: Work, options: KubernetesOptions) -> Json:
     Raises:
         ValueError: it cannot be said as one Job.
     """
-    marks = _marks(options.agent, work)
+    marks = {AGENT: options.agent, JOB: work.job, EPOCH: str(work.started.epoch)}
+    marks[FOLDER] = work.folder_id
     meta = {"labels": {k: label(v) for k, v in marks.items()}, "annotations": marks}
     workers = len(nodes_of(work))
     pod: Json = {
@@ -148,7 +148,8 @@ def _container(work: Work, options: KubernetesOptions) -> Json:
     command = [_literal(part) for part in program.argv]
     if program.saves == "on_signal":
         command = ["/bin/sh", "-c", _literal(_KEEPER), "keeper", *command]
-    amounts = {name: _times(_gpus_each(work), one) for name, one in _per_gpu(options).items()}
+    per_gpu = {options.gpu_resource or "cpu": "1", **options.resources_per_gpu}
+    amounts = {name: _times(_gpus_each(work), one) for name, one in per_gpu.items()}
     return {
         **options.container,
         "name": WORKER,
@@ -245,11 +246,6 @@ def _from_secret(name: str, secret: str, key: str) -> Json:
     return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
 
 
-def _per_gpu(options: KubernetesOptions) -> Mapping[str, str]:
-    gpus = {options.gpu_resource or "cpu": "1"}
-    return {**gpus, **options.resources_per_gpu}
-
-
 def _times(count: int, amount: str) -> str:
     """Multiply a quantity of Kubernetes, such as `2Gi` or `500m`."""
     number = re.match(r"[0-9]+(\.[0-9]*)?|\.[0-9]+", amount)
@@ -269,11 +265,6 @@ def _there(path: Path, options: KubernetesOptions) -> Path:
 def _literal(text: str) -> str:
     """Keep Kubernetes from reading `$(NAME)` in commands and variables, which are the program's."""
     return text.replace("$", "$$")
-
-
-def _marks(agent: str, work: Work) -> dict[str, str]:
-    marks = {AGENT: agent, JOB: work.job, EPOCH: str(work.started.epoch)}
-    return {**marks, FOLDER: work.folder_id}
 
 
 def _hash(text: str) -> str:

@@ -94,7 +94,7 @@ class Manifest(_Exact):
         paths = [file.path for file in self.files] + self.empty_folders
         if twice := [path for path, count in Counter(paths).items() if count > 1]:
             raise ValueError(f"names {twice[0]!r} twice")
-        above = {path[:end] for path in paths for end in _slashes(path)}
+        above = {path[:end] for path in paths for end, sign in enumerate(path) if sign == "/"}
         if both := above.intersection(paths):
             raise ValueError(f"has {min(both)!r} as a folder and as a file or an empty folder")
         if any(path.partition("/")[0] != self.name for path in paths):
@@ -109,10 +109,6 @@ class Manifest(_Exact):
                 if sizes.setdefault(part, size) != size:
                     raise ValueError(f"has two sizes for a part of {file.path!r}")
         return self
-
-
-def _slashes(path: str) -> list[int]:
-    return [at for at, sign in enumerate(path) if sign == "/"]
 
 
 def encode(manifest: Manifest) -> bytes:

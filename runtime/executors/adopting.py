@@ -38,7 +38,8 @@ def adoptable(
         if worker.epoch.isdecimal():
             key = (worker.job, int(worker.epoch))
             # The supervisor began first.
-            alive[key] = min(alive.get(key, worker.identity), worker.identity, key=_started)
+            both = (alive.get(key, worker.identity), worker.identity)
+            alive[key] = min(both, key=lambda found: found.started)
     found = []
     for folder in sorted((options.root / "runs").glob("*")):
         runs = _of_job(options, folder, alive)
@@ -104,7 +105,3 @@ def _of_job(
         if len(runs) > 1 and runs[-1].stop_reason() != "scale":
             return runs[:-1]  # the job came here anew after it: its checkpoints are of another past
     return runs
-
-
-def _started(found: Identity) -> int:
-    return found.started

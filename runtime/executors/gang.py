@@ -267,8 +267,9 @@ class Gang(ABC, Generic[AnAttempt]):
             self._take_end(attempt.ended)
         elif self._trains:
             self._stall.look(
-                attempt.progress,
                 self._now_s,
+                moved_s=attempt.progress.moved_s,
+                step_interval_s=attempt.progress.step_interval_s,
                 begun_s=self._runs_since_s,
                 step=self._step,
                 epoch=self.record.epoch,

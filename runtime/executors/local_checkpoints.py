@@ -82,7 +82,8 @@ def sync_checkpoint(run: Path, step: int, path: Path) -> None:
             if each.is_dir():
                 sync_folder(each)
             elif each.is_file():  # what is neither has no bytes to lose, and a pipe would block
-                _sync_file(each)
+                with open_regular_file(each) as file:
+                    os.fsync(file.fileno())
         sync_folder(path.parent)
         changed = _files(path) != files
     if not files or changed:
@@ -185,11 +186,6 @@ def set_aside_earlier_runs(run: Path) -> None:
     for before in run_folders(run.parent):
         if not (before / CLOSED).exists():
             (before / CLOSED).touch()
-
-
-def _sync_file(path: Path) -> None:
-    with open_regular_file(path) as file:
-        os.fsync(file.fileno())
 
 
 def _files(path: Path) -> list[list[str | int]]:

@@ -1,7 +1,6 @@
 """Notices gangs that take no steps, and says that they are to end if the options say so."""
 
 import logging
-from typing import Protocol
 
 from runtime.executors.sections import WorkerOptions
 
@@ -9,20 +8,6 @@ from runtime.executors.sections import WorkerOptions
 _INTERVALS = 20
 
 _log = logging.getLogger(__name__)
-
-
-class Steps(Protocol):
-    """What is known of a run's steps."""
-
-    @property
-    def moved_s(self) -> float | None:
-        """When it took its last step, or should have; None: it never reported one."""
-        ...
-
-    @property
-    def step_interval_s(self) -> float | None:
-        """What a step usually takes; None: not known."""
-        ...
 
 
 class StallDetector:
@@ -38,27 +23,34 @@ class StallDetector:
         self._options, self._job, self._is_resumed = options, job, is_resumed
 
     def look(
-        self, steps: Steps, now_s: float, *, begun_s: float | None, step: int, epoch: int
-    ) -> bool:
-        """Notice that it takes no steps, or takes steps again; give whether it must end now.
+        self,
+        now_s: float,
+        *,
+        moved_s: float | None,
+        step_interval_s: float | None,
+        begun_s: float | None,
+        step: int,
+        epoch: int,
+    ) -> None:
+        """Notice that it takes no steps, or takes steps again.
 
         Args:
-            steps: What is known of its steps.
             now_s: The present moment.
+            moved_s: When it took its last step, or should have; None: it never reported one.
+            step_interval_s: What a step usually takes; None: not known.
             begun_s: When its workers had begun; None: they have not, as far as is known.
             step: Its last step, and
             epoch: its epoch, for people.
         """
-        before, moved_s = self.since_s, steps.moved_s
+        before = self.since_s
         if moved_s is None and self._is_resumed:
             moved_s = begun_s  # a job that reported steps before is expected to again
-        least_s = max(self._options.stuck_after_s, _INTERVALS * (steps.step_interval_s or 0.0))
+        least_s = max(self._options.stuck_after_s, _INTERVALS * (step_interval_s or 0.0))
         is_stuck = moved_s is not None and now_s - moved_s >= least_s
         self.since_s = moved_s if is_stuck else None
         if not is_stuck or before is not None:
-            return False
+            return
         said = f"alive, but no step after {step}"
         _log.warning("job %s, epoch %d: %s", self._job, epoch, said)
         if self._options.end_stuck:
             self.kill_reason, self.end_by_s = f"stuck: {said}", now_s
-        return self._options.end_stuck

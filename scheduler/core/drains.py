@@ -12,7 +12,7 @@ from dataclasses import replace
 from scheduler.core import facts
 from scheduler.core.leave import UP, end_gang, stop
 from scheduler.core.standing import Drain
-from scheduler.core.state import ClusterState, Job, Node
+from scheduler.core.state import ClusterState, Job
 from scheduler.core.transitions import JobState, LoanState, NodeState
 from scheduler.core.turn import Turn
 from scheduler.policies.interface import Figure, Reason
@@ -29,7 +29,8 @@ def advance(turn: Turn) -> None:
     for name, drain in sorted(turn.state.standing.drains.items()):
         node = turn.state.nodes[name]
         late = drain.by_s <= turn.state.now_s
-        for job in _jobs(turn.state, node):
+        there = sorted({holder for holder in node.holder if holder is not None})
+        for job in [turn.state.jobs[name] for name in there if name in turn.state.jobs]:
             if node.id not in job.allocation or node.state is not NodeState.ALIVE:
                 continue  # it leaves already, or nobody can tell it to
             if late and drain.force:
@@ -56,11 +57,6 @@ def attributed(state: ClusterState, reasons: Iterable[Reason]) -> Iterator[Reaso
             figures = (Figure("drain_by_s", min(ends_s)), *reason.figures)
             reason = replace(reason, rule="operator.drain", figures=figures, lost_to=())
         yield reason
-
-
-def _jobs(state: ClusterState, node: Node) -> list[Job]:
-    names = sorted({holder for holder in node.holder if holder is not None})
-    return [state.jobs[name] for name in names if name in state.jobs]
 
 
 def _must_go(turn: Turn, job: Job, drain: Drain) -> bool:

@@ -56,7 +56,7 @@ def forbidden(state: ClusterState, request: Request) -> Wrong | None:
     args = request.args
     roles = MAY[args.verb]
     if request.role not in roles:
-        return "role", f"is {request.role}, but {args.verb} is for {_listed(roles)}"
+        return "role", f"is {request.role}, but {args.verb} is for {' or '.join(roles)}"
     if request.role != "tenant":
         return None
     if isinstance(args, SubmitJob) and args.spec.tenant != request.tenant:
@@ -79,7 +79,3 @@ def _of_operators(state: ClusterState, job: str) -> Wrong | None:
     if hold is None and size is not None:
         return "args.job", f"{size.by}, an operator, set its size; only operators free it"
     return None
-
-
-def _listed(roles: tuple[Role, ...]) -> str:
-    return " or ".join(roles)

@@ -167,7 +167,7 @@ class Standing:
     #: By node or pool; of every lender: by the empty name.
     freezes: dict[str, Freeze] = field(default_factory=dict)
     recalls: dict[str, Recall] = field(default_factory=dict)  #: By node, until its loan is over.
-    #: By lender: since when it is noted that nothing is heard of its load (`owners.unheard`).
+    #: By lender: since when it is noted that nothing is heard of its load (`core/recalls.py`).
     unheard: dict[str, float] = field(default_factory=dict)
     quotas: dict[str, Quota] = field(default_factory=dict)  #: By tenant.
     policy: ChosenPolicy | None = None

@@ -119,9 +119,13 @@ class View:
         where = self._where = self._where or _look(nodes, jobs)
         affinity = jobs.affinity(where.sites)
         shown = jobs.columns(state.now_s, where.pool, where.away, affinity)
-        if len(where.closed) and _some_could_start(state, shown, where):
+        if (
+            len(where.closed)
+            and could_start(shown, where.sites.pools, where.nodes, state.standing.quotas).any()
+        ):
             shown = _left_alone(shown, where.closed)
-        self._waits = {name: _crowded_out(name) for name in jobs.left_out}
+        most = (Figure("sizes_most", SIZES_MOST),)
+        self._waits = {n: Reason(n, "waits", "sizes.too_many", most) for n in jobs.left_out}
         given: dict[str, tuple[int, int]] = {}
         if state.standing.quotas:
             keeps = policy_name(state) in KEEP_QUOTAS
@@ -208,11 +212,6 @@ class View:
         return found
 
 
-def _crowded_out(name: str) -> Reason:
-    most = Figure("sizes_most", SIZES_MOST)
-    return Reason(name, "waits", "sizes.too_many", (most,))
-
-
 def _look(nodes: NodeRows, jobs: JobRows) -> _Where:
     contact, at = nodes.contact(), jobs.slots()
     sites = nodes.sites(at[at >= 0])
@@ -225,11 +224,6 @@ def _look(nodes: NodeRows, jobs: JobRows) -> _Where:
     holdings = _read_only(columns.Holdings(job[seen], node[seen], gpus[seen]))
     away, closed = nodes.kept(job, slot)
     return _Where(sites, _read_only(nodes.columns(sites)), holdings, pool, away, closed)
-
-
-def _some_could_start(state: ClusterState, jobs: columns.Jobs, where: _Where) -> bool:
-    quotas = state.standing.quotas
-    return bool(could_start(jobs, where.sites.pools, where.nodes, quotas).any())
 
 
 def _left_alone(jobs: columns.Jobs, rows: Ints) -> columns.Jobs:

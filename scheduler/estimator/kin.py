@@ -105,7 +105,9 @@ class Own:
         for pool, shapes in self._shown.items():
             for shape, shown in shapes.items():
                 if pool == home or shape not in self._shown[home]:
-                    found[shape] = _row(shown, speeds[pool])
+                    pass_s = median(shown.pass_s) * speeds[pool] if shown.pass_s else math.nan
+                    step_s = median(shown.step_s) * speeds[pool]
+                    found[shape] = Row(shown.batch, pass_s, step_s, shown.at_s)
         return found
 
     def news(self, change: float) -> dict[Shape, Row]:
@@ -160,11 +162,6 @@ def _is_news(row: Row, before: Row | None, change: float) -> bool:
         return True
     batch, step_s = row.batch / before.batch, row.step_s / before.step_s
     return abs(batch - 1.0) > _SAME_BATCH or abs(step_s - 1.0) > change
-
-
-def _row(shown: _Shown, speed: float) -> Row:
-    pass_s = median(shown.pass_s) * speed if shown.pass_s else math.nan
-    return Row(shown.batch, pass_s, median(shown.step_s) * speed, shown.at_s)
 
 
 class Kin:

@@ -37,7 +37,8 @@ def check(context: CheckContext) -> Iterator[Finding]:
         yield finding
         if finding.verdict == "problem":
             return
-    if options.tls is None and not _is_here(options.host):
+    is_here = options.host in ("localhost", "::1") or options.host.startswith("127.")
+    if options.tls is None and not is_here:
         yield _report.warning(
             "what is said to the broker can be read and forged on the way",
             "write mqtts:// in mqtt.url, and name an authority in mqtt.ca_file",
@@ -135,10 +136,6 @@ def _not_let_in(problem: str, agent: str) -> Finding:
             "asks for certificates mqtt.cert_file"
         )
     return _report.problem(f"the broker does not let {agent} in: {problem}", fix)
-
-
-def _is_here(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _nothing(incoming: Incoming) -> None:

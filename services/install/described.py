@@ -12,7 +12,7 @@ from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.store import CheckpointStore
 from runtime.metering.nvml import Gpu, NvmlUnavailable, inventory, least_mib, offered, type_name
 from services.agents import MEMORY_UNKNOWN
-from services.certificates import Complaint, Files, complaints
+from services.certificates import Files, complaints
 from services.config import Config, ConfigError, load
 from services.install import layout as at
 from services.install.layout import Layout
@@ -51,7 +51,7 @@ def described(request: Request, layout: Layout, now_s: float) -> Prepared:
     wrong += _of_address(broker, request)
     wrong += _of_store(str(request.checkpoints))
     for one in complaints(Files(request.ca, request.cert, request.key), name, now_s):
-        (wrong if one.serious else remarks).append(_told(one))
+        (wrong if one.serious else remarks).append(f"--{one.about}: {one.said}; {one.fix}")
     for option, file in (("--ca", request.ca), ("--cert", request.cert)):
         if file is not None and holds_private_key(file):
             wrong.append(
@@ -151,10 +151,6 @@ def _of_store(url: str) -> Iterator[str]:
         CheckpointStore(url)
     except CheckpointError as error:
         yield f"--checkpoints: {error}"
-
-
-def _told(complaint: Complaint) -> str:
-    return f"--{complaint.about}: {complaint.said}; {complaint.fix}"
 
 
 def _trusted(pairs: Sequence[str]) -> tuple[dict[str, bytes], list[str]]:

@@ -119,7 +119,10 @@ def carry_out(setup: Setup) -> None:
     if account is None and not layout.staged:
         account = accounts.make(setup.user)
     owner = None if account is None or os.geteuid() else account
-    _open_folder(layout.here(ETC))
+    etc = layout.here(ETC)
+    if not etc.is_dir():
+        etc.mkdir(parents=True)
+        etc.chmod(_OPEN_FOLDER)
     for folder in setup.folders:
         _state_folder(layout, folder, owner)
     for change in setup.changes:
@@ -149,12 +152,6 @@ def _check_machine() -> None:
         raise NotRoot(
             f"installing takes root: sudo {me} edge-agent install ... (--dry-run shows it without)"
         )
-
-
-def _open_folder(path: Path) -> None:
-    if not path.is_dir():
-        path.mkdir(parents=True)
-        path.chmod(_OPEN_FOLDER)
 
 
 def _state_folder(layout: Layout, folder: Path, owner: Account | None) -> None:

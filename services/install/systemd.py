@@ -33,7 +33,8 @@ class Unit:
         """Give a property: from systemd, else the last one in the file; empty if none."""
         if name in self.said:
             return self.said[name]
-        given = [line.partition("=")[2] for line in self.text.splitlines() if _sets(line, name)]
+        lines = [line.strip() for line in self.text.splitlines()]
+        given = [line.partition("=")[2] for line in lines if line.startswith(f"{name}=")]
         return given[-1].strip() if given else ""
 
     @property
@@ -94,7 +95,3 @@ def systemctl(*words: str) -> str:
         why = " ".join(done.stderr.split()) or f"exit status {done.returncode}"
         raise SystemdError(f"{command}: {why}; see journalctl -u {UNIT_NAME}")
     return done.stdout
-
-
-def _sets(line: str, name: str) -> bool:
-    return line.strip().startswith(f"{name}=")

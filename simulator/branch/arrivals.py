@@ -4,15 +4,18 @@ The name of a job that is over may be given again once it is forgotten. So what 
 job goes by its name and by when it was submitted.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from scheduler.core.state import ClusterState, Job
-from scheduler.core.stimuli import Requested, Stimulus
+from scheduler.core.stimuli import Cause, Requested, Stimulus
 from schemas.events import JobSubmitted
 from schemas.requests import SubmitJob
-from simulator.branch.added import knowledge_like, submissions_like
 from simulator.branch.origin import Lives, Origin
 from simulator.branch.recorded_gangs import Arrival
+
+#: A name of an added job is cut to so many characters before its number is added.
+_NAME_MOST = 110
 
 
 def arrivals_of(
@@ -37,9 +40,9 @@ def arrivals_of(
         lives.add((said.job, one.at_s))
         found.append((one.at_s, said, one.data, one.cause))
     taken = named | {name for name, _ in known}
-    added: list[tuple[Arrival, Job]] = list(submissions_like(state, more, taken))
+    added: list[tuple[Arrival, Job]] = list(_submissions_like(state, more, taken))
     for (at_s, said, _, _), like in added:
-        known[said.job, at_s] = knowledge_like(known, said.job, like)
+        known[said.job, at_s] = _knowledge_like(known, said.job, like)
     return [*(one for one, _ in added), *found], known, rest
 
 
@@ -49,3 +52,40 @@ def _submission(one: Stimulus) -> JobSubmitted | None:
     if isinstance(one.data, Requested) and isinstance(one.data.request.args, SubmitJob):
         return one.data.request.args.spec
     return None
+
+
+def _submissions_like(
+    state: ClusterState, wanted: Collection[tuple[str, int]], taken: Collection[str]
+) -> Iterator[tuple[Arrival, Job]]:
+    """Give the submissions, each with the job that it is like.
+
+    Args:
+        state: At the entry.
+        wanted: Jobs of the state, and how many like each.
+        taken: Names that jobs of the log have; of the state or to come.
+    """
+    number = 0
+    for name, count in wanted:
+        like = state.jobs[name]
+        for _ in range(count):
+            number += 1
+            while (new := f"{name[:_NAME_MOST]}-like-{number}") in taken:
+                number += 1
+            said = _copied(like, new, state.now_s)
+            cause = Cause(f"/tenants/{like.tenant}", 0, number, state.now_s)
+            yield (state.now_s, said, said, cause), like
+
+
+def _knowledge_like(known_later: Lives, new: str, like: Job) -> Job:
+    """Give what is known of a job as that of another like it: its speed, and how long it was."""
+    return replace(known_later.get((like.id, like.submit_s), like), id=new)
+
+
+def _copied(like: Job, name: str, now_s: float) -> JobSubmitted:
+    alike = JobSubmitted.model_fields.keys() - {"job", "rates"}
+    fields = {field: getattr(like, field) for field in alike}
+    if like.deadline_s is not None:
+        # It has as long as the other had.
+        fields["deadline_s"] = now_s + max(0.0, like.deadline_s - like.submit_s)
+    rates = [{"gpus": int(gpus), "samples_per_s": rate} for gpus, rate in like.rates]
+    return JobSubmitted.model_validate(fields | {"job": name, "rates": rates})

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import orjson
@@ -95,7 +95,10 @@ def preview(origin: Origin, control: Branch, branch: Branch, asked: VerbData) ->
         moves=_moves(control.deeds, branch.deeds, subjects),
         nodes=[_freed(name, begin, origin.at_s, branch, asked) for name in nodes],
         missed=_only(control, branch, origin.until_s, cancelled),
-        won=[_swapped(one) for one in _only(branch, control, origin.until_s, None)],
+        won=[
+            replace(one, control_s=one.branch_s, branch_s=one.control_s)
+            for one in _only(branch, control, origin.until_s, None)
+        ],
         control=control.outcome,
         branch=branch.outcome,
     )
@@ -180,7 +183,3 @@ def _only(ours: Branch, theirs: Branch, until_s: float, but: str | None) -> list
         if other_s is None or other_s > deadline_s:
             found.append(Deadline(job, deadline_s, done_s, other_s))
     return sorted(found, key=lambda one: (one.deadline_s, one.job))
-
-
-def _swapped(one: Deadline) -> Deadline:
-    return Deadline(one.job, one.deadline_s, one.branch_s, one.control_s)

@@ -82,19 +82,6 @@ def _between(speeds: Mapping[int, float], size: int) -> float:
     return speeds[below] + share * (speeds[above] - speeds[below])
 
 
-class _NoWitness:
-    """Counts nothing: the engine's own totals say what came of a branch."""
-
-    def changed(self, *_: Any) -> None:
-        pass
-
-    def ended(self, *_: Any) -> None:
-        pass
-
-    def killed(self, *_: Any) -> None:
-        pass
-
-
 #: A job that is submitted later: when, its submission, and the input with its cause.
 Arrival = tuple[float, JobSubmitted, Input, Cause]
 
@@ -143,8 +130,8 @@ class RecordedGangs(Gangs):
         options = Options(
             sizes=(1,), instant=behaviour.instant, checkpoint_every_s=behaviour.saves_every_s
         )
-        nobody: Witness = _NoWitness()
-        super().__init__(entries, places, nobody, options)
+        # Nobody counts: the engine's own totals say what came of a branch.
+        super().__init__(entries, places, Witness(), options)
         self._came = len(self._jobs)
         for gang, one in zip(self.gangs, known, strict=True):
             gang.steps, gang.samples = 1.0, one.job.samples_per_step

@@ -17,9 +17,9 @@ from services.doctor import (
     owner,
     unit,
 )
+from services.doctor.clock import KernelClock, kernel_clock
 from services.doctor.finding import CheckContext, Finding, Reporter
 from services.doctor.kafka import clock_against
-from services.doctor.kernel_clock import KernelClock, kernel_clock
 from services.doctor.runner import run_checks, worst
 from services.install.layout import CONFIG
 from services.install.systemd import Unit

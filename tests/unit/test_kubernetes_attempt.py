@@ -40,12 +40,9 @@ class Notes:
     def create_job(self, body: Json) -> Json:
         return {"metadata": {"uid": "u"}}
 
-    def change_job(self, name: str, changes: Json) -> None:
+    def change(self, kind: str, name: str, changes: Json) -> None:
         if self.is_away:
             raise Away("no answer")
-        self.changes.append(changes["spec"])
-
-    def change_pod(self, name: str, changes: Json) -> None:
         self.changes.append(changes["spec"])
 
     def delete_pod(self, name: str, uid: str, grace_s: int) -> None:
@@ -55,13 +52,12 @@ class Notes:
         self.deleted.append(name)
 
     def job(self, name: str) -> Json | None:
-        return next((one for one in self.jobs("") if one["metadata"]["name"] == name), None)
+        return next((one for one in self.now("jobs", "") if one["metadata"]["name"] == name), None)
 
-    def jobs(self, selector: str) -> list[Json]:
+    def now(self, kind: str, selector: str) -> list[Json]:
+        if kind == "pods":
+            return self.their_pods
         return [{"metadata": {"uid": uid, "name": name}} for uid, name in self.there]
-
-    def pods(self, selector: str) -> list[Json]:
-        return self.their_pods
 
 
 class Stand:

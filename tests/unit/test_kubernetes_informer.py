@@ -288,9 +288,9 @@ def test_a_login_that_has_expired_is_read_again(
     wait_until(lambda: seen() == ["a"])
     server.token = "t2"
     with pytest.raises(Away, match="HTTP 401"):
-        api.pods("")
+        api.now("pods", "")
     log_in(server, tmp_path / "kubeconfig", token="t2")
-    assert api.pods("") == []
+    assert api.now("pods", "") == []
     server.jobs = [job("b", 4)]
     wait_until(lambda: seen() == ["a"], "what is watched is watched on")
 
@@ -308,13 +308,13 @@ def test_a_command_for_a_login_that_hangs_is_no_answer(server: Server, tmp_path:
     try:
         for _ in range(2):
             with pytest.raises(Away, match=r"login takes longer than 0\.2 s"):
-                api.pods("")
+                api.now("pods", "")
         assert ran.read_text() == "\n", "one at a time"
         log_in(server, path, token="t")
 
         def answers() -> bool:
             try:
-                return api.pods("") == []
+                return api.now("pods", "") == []
             except Away:
                 return False
 
@@ -327,7 +327,7 @@ def test_a_refusal_that_is_no_text_is_one_nevertheless(server: Server, api: Api)
     """A proxy's page in Latin-1: it ended the agent."""
     server.status, server.words = 502, b"<p>M\xe4chtig</p>"
     with pytest.raises(Away, match="HTTP 502"):
-        api.pods("")
+        api.now("pods", "")
 
 
 def test_streams_that_end_at_once_are_asked_for_after_a_pause(server: Server, seen: Seen) -> None:
@@ -346,13 +346,13 @@ def test_what_is_gone_needs_no_deleting(server: Server, api: Api) -> None:
 def test_nobody_there_is_no_answer(server: Server, api: Api) -> None:
     server.close()
     with pytest.raises(Away):
-        api.pods("")
+        api.now("pods", "")
 
 
 def test_closed_it_asks_nothing(server: Server, api: Api) -> None:
     api.close()
     with pytest.raises(Away, match="closed"):
-        api.pods("")
+        api.now("pods", "")
     assert server.asked == []
 
 

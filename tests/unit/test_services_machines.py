@@ -20,7 +20,7 @@ from runtime.owners import ServedOwner
 from runtime.simulated_owner import simulated_machine
 from services.agents import machine_settings, of_driver
 from services.config import Config, ConfigError, load
-from services.machines import RealMachine, _names, real_machine
+from services.machines import RealMachine, _names
 from tests.patience import wait_until
 
 SPECS = (NodeSpec("n1", "serve", "inference", 2, "cpu", 1000),)
@@ -218,12 +218,11 @@ def test_real_workers_on_gpus_that_may_serve_need_an_owner_or_a_word(tmp_path: P
     begun: list[ProcessExecutor] = []
 
     def begin(text: str) -> Machine:
-        real = real_machine(
+        real = RealMachine(
             config(tmp_path, text),
-            lambda *_: simulated_machine(SPECS, 1000.0, demand=lambda _: 0.0),
+            lambda *_: simulated_machine(SPECS, 1000.0, demand=lambda _: 0.0).owner,
             lendable=True,
         )
-        assert real is not None
         machine = real.maker()(SPECS, 1000.0)
         assert isinstance(machine.executor, ProcessExecutor)
         begun.append(machine.executor)

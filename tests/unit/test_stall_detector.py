@@ -1,21 +1,21 @@
 """When workers count as stuck, and when they are killed for it."""
 
-from dataclasses import dataclass
-
 import pytest
 
 from runtime.executors.sections import WorkerOptions
 from runtime.executors.stall_detector import StallDetector
 
 
-@dataclass
-class Said:
-    moved_s: float | None = None
-    step_interval_s: float | None = None
-
-
-def look(detector: StallDetector, said: Said, now_s: float, begun_s: float | None = 0.0) -> bool:
-    return detector.look(said, now_s, begun_s=begun_s, step=7, epoch=1)
+def look(
+    detector: StallDetector,
+    moved_s: float | None,
+    now_s: float,
+    begun_s: float | None = 0.0,
+    interval_s: float | None = None,
+) -> None:
+    detector.look(
+        now_s, moved_s=moved_s, step_interval_s=interval_s, begun_s=begun_s, step=7, epoch=1
+    )
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,8 @@ def test_after_ten_minutes_or_twenty_usual_steps(
     moved_s: float | None, interval_s: float | None, now_s: float, since_s: float | None
 ) -> None:
     detector = StallDetector(WorkerOptions(), "j")
-    assert not look(detector, Said(moved_s, interval_s), now_s)
+    look(detector, moved_s, now_s, interval_s=interval_s)
+    assert detector.kill_reason is None
     assert detector.since_s == since_s
 
 
@@ -42,28 +43,27 @@ def test_who_reported_steps_before_is_expected_to_from_its_beginning(
     begun_s: float | None, since_s: float | None
 ) -> None:
     detector = StallDetector(WorkerOptions(), "j", is_resumed=True)
-    look(detector, Said(), 699.0, begun_s)
+    look(detector, None, 699.0, begun_s)
     assert detector.since_s is None
-    look(detector, Said(), 700.0, begun_s)
+    look(detector, None, 700.0, begun_s)
     assert detector.since_s == since_s
 
 
 def test_a_stuck_gang_is_killed_once_and_only_if_it_is_said_so() -> None:
     spared = StallDetector(WorkerOptions(), "j")
-    assert not look(spared, Said(0.0), 600.0)
+    look(spared, 0.0, 600.0)
     assert (spared.kill_reason, spared.end_by_s) == (None, None)
     ended = StallDetector(WorkerOptions(end_stuck=True), "j")
-    assert [look(ended, Said(0.0), now_s) for now_s in (599.0, 600.0, 601.0)] == [
-        False,
-        True,
-        False,
-    ]
+    look(ended, 0.0, 599.0)
+    assert ended.kill_reason is None
+    for now_s in (600.0, 601.0):
+        look(ended, 0.0, now_s)
     assert ended.kill_reason == "stuck: alive, but no step after 7"
     assert ended.end_by_s == 600.0
 
 
 def test_who_takes_steps_again_is_not_stuck_any_more() -> None:
     detector = StallDetector(WorkerOptions(), "j")
-    look(detector, Said(0.0), 600.0)
-    look(detector, Said(601.0), 602.0)
+    look(detector, 0.0, 600.0)
+    look(detector, 601.0, 602.0)
     assert detector.since_s is None

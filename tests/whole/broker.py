@@ -13,8 +13,9 @@ import numpy as np
 
 from bus.clock import PacedClock
 from bus.contract import BusError, Message, Record
-from bus.log import LogConsumer, LogProducer, Positions
+from bus.log import LogConsumer, LogProducer
 from bus.memory import MemoryBus
+from bus.transactions import Positions
 from tests.whole.process import Process
 
 T = TypeVar("T")

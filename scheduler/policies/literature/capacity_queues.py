@@ -226,9 +226,13 @@ class _Round:
                     break
                 before = kept[job]
                 after = 0 if whole else self._smaller(job, need)
-                if after < before and self._may_lose(job, leaf, before - after, spent):
-                    self._spend(job, leaf, before - after, spent)
-                    kept[job], need = after, need - (before - after)
+                losing, gpus = list(self.leaf[job].below_common(leaf)), before - after
+                if gpus > 0 and all(
+                    one.used - spent[one.index] - gpus >= one.least - NEARLY for one in losing
+                ):
+                    for one in losing:
+                        spent[one.index] += gpus
+                    kept[job], need = after, need - gpus
         if need > 0:
             return []
         steps = [(job, kept[job]) for job in ranked if kept[job] < self.size[job]]
@@ -247,16 +251,6 @@ class _Round:
             return int(self.size[job])
         enough = less[less <= self.size[job] - need]
         return int(enough[-1] if len(enough) else less[0])
-
-    def _may_lose(self, job: int, leaf: Branch, gpus: int, spent: list[float]) -> bool:
-        return all(
-            one.used - spent[one.index] - gpus >= one.least - NEARLY
-            for one in self.leaf[job].below_common(leaf)
-        )
-
-    def _spend(self, job: int, leaf: Branch, gpus: int, spent: list[float]) -> None:
-        for one in self.leaf[job].below_common(leaf):
-            spent[one.index] += gpus
 
     # --- who grows again ----------------------------------------------------------------------
 

@@ -82,10 +82,7 @@ def _gather(found: Gangs, plan: Plan) -> Plan:
             placement = ((nodes.ids[node], int(jobs.size[job])),)
             figures = (Figure("nodes_before", float(mine.sum())), Figure("nodes_after", 1.0))
             reason = Reason(jobs.ids[job], "migrates", "gandiva.gather", figures)
-            targets = {**plan.targets, jobs.ids[job]: _target(found, job, placement)}
+            target = Target(found.seen.pools.ids[int(found.pool[job])], placement)
+            targets = {**plan.targets, jobs.ids[job]: target}
             return replace(plan, targets=targets, reasons=(*plan.reasons, reason))
     return plan
-
-
-def _target(found: Gangs, job: int, placement: tuple[tuple[str, int], ...]) -> Target:
-    return Target(found.seen.pools.ids[int(found.pool[job])], placement)

@@ -8,7 +8,7 @@ forecast says that they are needed, so that jobs have time to checkpoint.
 What keeps loans from flapping: lending looks further ahead than reclaiming, a node just returned
 rests, and a young loan is ended only for demand, not for headroom. What keeps them honest: on a
 report older than `stale_s` nothing is lent and nothing new is reclaimed, because both would be a
-guess; the owner reports again, or the core calls all that it lent back (`core/owners.py`).
+guess; the owner reports again, or the core calls all that it lent back (`core/recalls.py`).
 """
 
 from collections.abc import Sequence
@@ -195,11 +195,6 @@ class _Arrays(tuple[Any, ...]):
         return isinstance(other, _Arrays) and all(map(_alike, self, other))
 
 
-def _nodes_for(gpus: Floats, of_a_node: Ints) -> Floats:
-    found: Floats = np.ceil(gpus / of_a_node - 1e-9)
-    return found
-
-
 def _alike(one: Floats, other: Floats) -> bool:
     return one is other or one.tobytes() == other.tobytes()
 
@@ -259,7 +254,8 @@ def _ahead(
     least = np.maximum(options.forecast.headroom_fraction * gpus * many, found.burst_gpus)
     headroom = np.maximum(np.where(np.isnan(margin), least, margin), 1.0)
     headroom = np.where(edge, -options.idle_gpus, headroom)
-    return found, found.peak(soon), headroom, _nodes_for(found.peak(soon, headroom), gpus)
+    nodes = np.ceil(found.peak(soon, headroom) / gpus - 1e-9)
+    return found, found.peak(soon), headroom, nodes
 
 
 @lru_cache(maxsize=16)

@@ -88,7 +88,8 @@ def problems(
     fits &= (jobs.affinity > 0) & pools.occupied(seen.nodes)
     stays = whole & ~ousted & fits_now & part[jobs.pool]
     stays &= jobs.affinity[rows, jobs.pool] > 0
-    free_to = runnable & (((jobs.phase == WAITING) & ~_resting(seen)) | ousted)
+    rests = jobs.backoff_until_s > seen.now_s
+    free_to = runnable & (((jobs.phase == WAITING) & ~rests) | ousted)
     held, node = seen.holdings.gpus, seen.holdings.node
     given = (stays | ousted)[seen.holdings.job] & ~closed[node]
     gpus += np.bincount(seen.nodes.pool[node[given]], held[given], len(pools.ids)).astype(np.int64)
@@ -180,11 +181,6 @@ def _ousted(seen: Snapshot, closed: Bools) -> Bools:
     found = np.zeros(len(seen.jobs.ids), dtype=np.bool_)
     found[seen.holdings.job[closed[seen.holdings.node]]] = True
     return found & _whole(seen)
-
-
-def _resting(seen: Snapshot) -> Bools:
-    found: Bools = seen.jobs.backoff_until_s > seen.now_s
-    return found
 
 
 def _least(jobs: Jobs) -> Ints:
