@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from explain.moments import day_clock, duration
 from explain.shares import percent
@@ -23,6 +23,24 @@ def gateway(request: pytest.FixtureRequest) -> Iterator[Process]:
     """The night in a file, and over real Kafka."""
     with served_night(request, request.param) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def _page_of_all(browser: Browser, gateway: Process) -> Iterator[Window]:
+    found = Window(browser, gateway)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def shared(_page_of_all: Window) -> Iterator[Window]:
+    """One page for all views, each opened by its address: a page of its own costs three times that.
+
+    Fails if the browser complained.
+    """
+    yield _page_of_all
+    wrong, _page_of_all.wrong = _page_of_all.wrong, []
+    assert not wrong, "\n".join(wrong)
 
 
 def count(value: float) -> str:
@@ -288,13 +306,13 @@ VIEWS: dict[str, Check] = {
 
 @pytest.mark.parametrize("at", MOMENTS)
 @pytest.mark.parametrize("path", VIEWS)
-def test_a_view_shows_what_the_gateway_answers(window: Window, path: str, at: int | None) -> None:
+def test_a_view_shows_what_the_gateway_answers(shared: Window, path: str, at: int | None) -> None:
     if at is not None:
         path += f"{'&' if '?' in path else '?'}entry={at}"
-    window.open(path)
-    assert window.page.locator(".banner").is_visible() == (at is not None)
+    shared.open(path)
+    assert shared.page.locator(".banner").is_visible() == (at is not None)
     VIEWS[path.partition("&")[0] if path.startswith("/jobs?s") else path.partition("?")[0]](
-        window, at
+        shared, at
     )
 
 

@@ -1,6 +1,7 @@
 """A page of the console in a real browser, and the API that it reads; what goes wrong is kept."""
 
 import contextlib
+import re
 import time
 from collections.abc import Callable
 from typing import Any, Self
@@ -24,11 +25,12 @@ SIZE = {"width": 1280, "height": 800}
 expect.set_options(timeout=PATIENCE_S * 1000)
 
 
-def _page_or_on(route: Route) -> None:
-    if route.request.resource_type == "document":
-        route.fulfill(path=ROOT / "gateway" / "static" / "index.html", content_type="text/html")
-    else:
-        route.continue_()
+#: Addresses of the page itself; what it asks for is below `api` and `assets`.
+_DOCUMENTS = re.compile(r"https?://[^/]+/(?!api/|assets/)")
+
+
+def _page(route: Route) -> None:
+    route.fulfill(path=ROOT / "gateway" / "static" / "index.html", content_type="text/html")
 
 
 class Window:
@@ -61,7 +63,7 @@ class Window:
         if robot is None:
             self.context.request.get(gateway.address)
         else:  # the page itself is for people, who sign in; what it asks for comes of the gateway
-            self.context.route("**/*", _page_or_on)
+            self.context.route(_DOCUMENTS, _page)
         self.page: Page = self.context.new_page()
         self._client = httpx.Client(
             base_url=f"{gateway.url}/api/v1",
