@@ -214,7 +214,11 @@ class LogSource:
         if self.addressed.reading.simulated:
             fail(f"{job}: its workers are simulated, and write nothing.", code=1)
         if not self.addressed.online:
-            fail("No scheduler runs on this log now, and it is who asks agents for logs.", code=1)
+            fail(
+                "No scheduler runs on this log now, and it takes one to ask agents for logs: start "
+                f"one and ask again. `tidegate why {job}` says where its agent keeps them.",
+                code=1,
+            )
         return LogWire(self.addressed, job, self.sign)
 
 

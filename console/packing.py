@@ -63,14 +63,14 @@ class Packed:
 
 def packed(folder: str, store: str | None) -> Packed:
     """Pack a folder; say what is wrong and end if it cannot be."""
+    top = Path(folder)
+    if not top.is_dir():
+        fail(f"--code: {folder}: is no folder; name one, or an address such as s3://bucket/a.zip.")
     if not store:
         fail(
             f"--code-store is missing: {folder} is packed and put there, from where agents fetch "
             f"it, such as file:///shared/code or s3://bucket/code; or set ${_VARIABLE}."
         )
-    top = Path(folder)
-    if not top.is_dir():
-        fail(f"--code: {folder}: is no folder; name one, or an address such as s3://bucket/a.zip.")
     try:
         data = _archive(top)
     except Unfit as error:

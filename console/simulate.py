@@ -35,6 +35,8 @@ from simulator.remote import ClusterError, DaskCluster
 
 #: Decisions between two words on how far a run is.
 _WATCH_EVERY = 100
+#: Where nodes fail, and nothing else is said: how long one is gone, how often jobs save.
+_REPAIR_S, _CHECKPOINT_S = 1800.0, 750.0
 
 
 def simulate(
@@ -101,11 +103,11 @@ def simulate(
     ] = None,
     repair_s: Annotated[
         float, typer.Option(help="Seconds that a node which failed is gone.")
-    ] = 1800.0,
+    ] = _REPAIR_S,
     checkpoint_s: Annotated[
         float,
         typer.Option(help="Seconds between a job's checkpoints, where nodes fail; as agents do."),
-    ] = 750.0,
+    ] = _CHECKPOINT_S,
     sizes: Annotated[str, typer.Option(help="Sizes offered: ladder, all, powers.")] = "ladder",
     hours: Annotated[float | None, typer.Option(help="Stop after so many hours.")] = None,
     processes: Annotated[
@@ -151,6 +153,9 @@ def simulate(
         fail(f"--training-agents: {training_agents} agents cannot share {nodes} nodes.")
     _check_seconds(round_s, merge_s, hours)
     _check_failures(mtbf_h, repair_s, checkpoint_s)
+    files, mix = _listed("--workload", ",".join(workload)), _mix(days, jobs, load, priority_share)
+    if mix != Mix() and GENERATED not in files:
+        fail("--days, --jobs, --load, --priority-share: are of made-up jobs; a trace has its own.")
     rules = {
         "on_events": _choice("--when", when, {"paper": None, "events": True, "rounds": False}),
         "tuning": _choice("--batch", batch, {"paper": None, "tuned": True, "fixed": False}),
@@ -169,7 +174,7 @@ def simulate(
             edge_nodes=edge_nodes,
             requests=requests,
             seed=number,
-            mix=_mix(days, jobs, load, priority_share),
+            mix=mix,
             round_s=round_s,
             merge_s=merge_s,
             horizon_s=float("inf") if hours is None else hours * 3600.0,
@@ -178,7 +183,7 @@ def simulate(
             checkpoint_s=checkpoint_s,
             **rules,
         )
-        for file in _listed("--workload", ",".join(workload))
+        for file in files
         for number in _seeds(seed)
         for one in _listed("--policy", policy)
     ]
@@ -266,6 +271,8 @@ def _check_failures(mtbf_h: float | None, repair_s: float, checkpoint_s: float) 
     for option, value in given.items():
         if value is not None and not 0.01 <= value < 1e9:
             fail(f"{option}: {value:g} must be 0.01 to 1e9.")
+    if mtbf_h is None and (repair_s, checkpoint_s) != (_REPAIR_S, _CHECKPOINT_S):
+        fail("--repair-s, --checkpoint-s: no node fails; say how often it does by --mtbf-h.")
 
 
 def _check(cases: Sequence[Case]) -> list[str]:

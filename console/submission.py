@@ -268,7 +268,9 @@ def checked(
     try:
         submission = JobSubmitted.model_validate(fields)
     except ValidationError as error:
-        found = [said_of(one) for one in error.errors(include_url=False)]
+        # Where rates are missing, they could not be guessed, for a size that is wrong is named too.
+        every = [said_of(one) for one in error.errors(include_url=False)]
+        found = [one for one in every if (one.field, one.reason) != ("rates", "is missing")]
         fail_all([*(_wrong(one, has_file=has_file) for one in found), *late])
     if late or (late := job_file.no_workdir(fields)):
         fail_all(late)

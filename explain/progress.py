@@ -71,7 +71,7 @@ def length_line(job: Job) -> str:
     elif known.kin_running:
         kin = f"{known.kin_running} of its kin run, and are further"
     else:
-        kin = "no kin came as far as itself"
+        kin = "it has no kin that came as far"
     return f"Length: some {steps}, not declared: {kin}."
 
 

@@ -213,7 +213,10 @@ def no_job(asked: Asked, moment: Moment, job: str) -> Problem:
     if near:
         text = f"nearest are {', '.join(near)}"
     else:
-        text = "GET /api/v1/jobs lists them; one that was just submitted comes with a next entry"
+        text = (
+            "GET /api/v1/jobs, or `tidegate jobs --all`, lists them; one that was just submitted "
+            "comes with a next entry"
+        )
     return Problem(404, f"there is no job {job[:128]!r} at this moment: {text}", parameter="job")
 
 

@@ -184,10 +184,15 @@ def test_what_is_wrong_is_named_with_its_place(
 def test_a_wrong_size_is_named_where_speeds_are_guessed_by_sizes(
     tidegate: Run, log: Path, tmp_path: Path
 ) -> None:
-    for size, words in (("gpus_min: many", "valid integer"), ("sizes: 99999", "equal to 65536")):
+    for size, words in (
+        ("gpus_min: many", "valid integer"),
+        ("sizes: 99999", "equal to 65536"),
+        ("sizes: 0", "or equal to 1"),
+    ):
         file = written(tmp_path, f"command: [a]\n{size}")
         said = tidegate.refuses("submit", file, "--log", log)
         assert (said.startswith("gpus_min: "), words in said) == (True, True), said
+        assert "rates" not in said
 
 
 def test_of_submits_with_one_key_all_ask_for_the_same(tidegate: Run, log: Path) -> None:
@@ -238,7 +243,7 @@ def test_code_may_lie_somewhere_already(tidegate: Run, log: Path, tmp_path: Path
     ("text", "flags", "words"),
     [
         ("command: [a]\ncode: ./code", (), "--code-store is missing"),
-        ("command: [a]\ncode: ./none", ("--code-store", "file:///x"), "none: is no folder"),
+        ("command: [a]\ncode: ./none", (), "none: is no folder"),
         ("command: [a]\ncode: s3://b/a b.zip", (), "code: must be the address of an archive"),
         ("command: [a]\ncode: s3://b/a.txt", (), "code: must end in .tar.gz, .tgz, .zip"),
         ("command: [a]\ncode: s3://b/a.zip\nworkdir: /x", (), "workdir: leave it out"),

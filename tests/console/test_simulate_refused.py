@@ -47,6 +47,10 @@ from tests.console.conftest import Run, small
         (("--plot", "-"), "--plot: - is not taken here; name a file."),
         (("--requests", "no.csv"), "--requests: nothing is there to serve them"),
         (("--log", "/nowhere/run.db"), "--log: /nowhere/run.db cannot be written"),
+        (("--jobs", "5"), "--days, --jobs, --load, --priority-share: are of made-up jobs; a trace"),
+        (("--priority-share", "0.5"), "are of made-up jobs; a trace has its own."),
+        (("--repair-s", "60"), "--repair-s, --checkpoint-s: no node fails; say how often"),
+        (("--checkpoint-s", "60"), "no node fails; say how often it does by --mtbf-h."),
         (("--log", "run.db", "--dask", "tcp://a:1"), "--log: is written where the runs are made"),
     ],
 )

@@ -226,7 +226,7 @@ def test_what_the_length_of_a_job_is_known_from(tidegate: Run, tmp_path: Path) -
     t.write(path)
     known = {
         "says": ("declared", "1,000 steps, as declared"),
-        "alone": ("itself", "some 600 steps, not declared: no kin came as far as itself"),
+        "alone": ("itself", "some 600 steps, not declared: it has no kin that came as far"),
         "behind": ("kin", "some 600 steps, not declared: 2 of its kin run, and are further"),
         "known": ("kin", "some 1,234 steps, not declared: 8 of its kin that went further took 900"),
     }

@@ -89,7 +89,7 @@ async def test_every_answer_is_safe_for_browsers(log: Path, serving: Serving) ->
 #: A path, and the status, the parameter and a part of the detail of its problem.
 WRONG: list[tuple[str, int, str | None, str]] = [
     ("nothing", 404, None, "openapi.json lists"),
-    ("jobs/nope", 404, "job", "GET /api/v1/jobs lists them"),
+    ("jobs/nope", 404, "job", "GET /api/v1/jobs, or `tidegate jobs --all`, lists them"),
     ("jobs/job-001", 404, "job", "nearest are job-00"),
     ("jobs/nope/why", 404, "job", "no job 'nope'"),
     ("jobs/nope/story", 404, "job", "no job 'nope'"),

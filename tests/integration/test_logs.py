@@ -91,7 +91,7 @@ def test_a_log_is_read_while_it_is_written_and_after_and_never_without_reason(
     verbs = [one["verb"] for one in json.loads(asked.stdout)["acts"]]
     assert verbs.count("job.logs") >= 5, "who read what is in the audit"
     nobody = reads("talks")
-    assert (nobody.returncode, "No scheduler runs" in nobody.stderr) == (1, True)
+    assert (nobody.returncode, "start one and ask again." in nobody.stderr) == (1, True)
 
 
 def test_a_log_is_followed_across_a_restart_of_the_gateway(
