@@ -159,7 +159,7 @@ def _explain(error: Any, asked: Sequence[str]) -> None:
     context = getattr(error, "ctx", None)
     # An option without its value does not say whose it is.
     path = " ".join(("tidegate", *asked)) if context is None else context.command_path
-    message = " ".join(error.format_message().split()).rstrip(".")
+    message = " ".join(error.format_message().split()).rstrip(".").replace(": Value error, ", ": ")
     if message == "Option '--json' requires an argument":
         message += ": - is standard output, anything else a file"
     # A message may end with a question, such as "Did you mean 'history'?".

@@ -62,6 +62,7 @@ def test_version(tidegate: Run) -> None:
         (("verify",), "there is `tidegate audit verify` and `tidegate journal verify`. See"),
         (("jobs", "--colour"), "No such option"),
         (("why",), "Missing argument"),
+        (("pause", "nodes"), "Invalid value for 'what': 'nodes' is not one of 'starts', 'loans'"),
         (("jobs", "--log"), "requires an argument. See `tidegate jobs --help`."),
         (("jobs", "--json"), "requires an argument: - is standard output, anything else a file."),
         (("jobs", "kafka:"), "the log is named by --log kafka:. See"),
