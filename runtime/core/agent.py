@@ -35,7 +35,6 @@ from runtime.core.messages import (
     NodeHandedBack,
     Outputs,
     OutputsStored,
-    ScaleWorkers,
     Stimulus,
     StopWorkers,
     Tick,
@@ -284,7 +283,7 @@ class AgentCore:
                 left_s = max(0.0, (gang.stop_by_s or turn.now_s) - turn.now_s)
                 turn.actions.append(StopWorkers(job, gang.epoch, gang.stop_saves, left_s))
             elif gang.phase == "scaling":
-                turn.actions.append(ScaleWorkers(job, gang.epoch, gang.placement))
+                turn.actions.append(self._gangs.scaling(gang))
         for job in birth.running:
             if job not in self._memory.gangs:
                 # The state is lost, or older than its workers, or a node of theirs was removed:

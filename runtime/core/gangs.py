@@ -37,6 +37,9 @@ from schemas.events import (
     WorkerStopped,
 )
 
+#: Saves at a change of size take so many times as long as they are known to, at most; and this long
+#: at most, since the scheduler waits ten minutes for the whole change.
+_SAVE_MARGIN, _SAVE_MOST_S = 1.5, 360.0
 #: Longest error a worker's failure carries (`schemas.values.Note`).
 _ERROR_MAX = 1000
 
@@ -100,7 +103,19 @@ class Gangs:
             self._free_leaving(gang, turn)
             self._resumes.look(turn)
             return
-        turn.actions.append(ScaleWorkers(data.job, data.epoch, placement))
+        turn.actions.append(self.scaling(gang))
+
+    def scaling(self, gang: Gang) -> ScaleWorkers:
+        """Give the order to carry a change of size out.
+
+        A save that is known to take long is given longer, but not where an owner may want GPUs of
+        the gang back meanwhile.
+        """
+        specs = self._memory.specs
+        nodes = {*gang.placement, *(node for _, left in gang.leaving for node in left)}
+        lent = any(node not in specs or specs[node].lendable for node in nodes)
+        save_s = 0.0 if lent else min(_SAVE_MARGIN * gang.checkpoint_cost_s, _SAVE_MOST_S)
+        return ScaleWorkers(gang.job, gang.epoch, gang.placement, save_s)
 
     def save(self, gang: Gang, turn: Turn) -> None:
         """Have a checkpoint written, unless one is being written."""

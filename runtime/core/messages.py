@@ -197,6 +197,8 @@ class ScaleWorkers:
     job: str
     epoch: int
     placement: Placement
+    #: How long its workers may take to save, where that is longer than usual.
+    save_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

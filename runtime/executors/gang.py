@@ -58,6 +58,7 @@ class Gang(ABC, Generic[AnAttempt]):
         self._has_started = False
         self._stop: Leave | None = None
         self._scale_by_s: float | None = None
+        self._scale_grace_s = options.grace_s
         self._ending: Ending | None = None
         self._outcome = Outcome(False)
         #: By when the last checkpoint must be uploaded: after a stop, and after any end.
@@ -117,8 +118,10 @@ class Gang(ABC, Generic[AnAttempt]):
                 record.spec, self._scale_by_s = order.spec, now_s
                 self._stop, self._stop_upload_by_s, self._ending = None, math.inf, None
                 self.checkpoints.abandon()
-            elif without(record.placement, order.placement):
-                record.giving_up.append(record.epoch)
+            else:
+                self._scale_grace_s = max(self._options.grace_s, order.save_s)
+                if without(record.placement, order.placement):
+                    record.giving_up.append(record.epoch)
             record.epoch, record.placement = order.epoch, order.placement
             self._has_started = False
             self._write()
@@ -311,7 +314,7 @@ class Gang(ABC, Generic[AnAttempt]):
         if self._is_unwanted:
             is_anew = self.record.anew_step is not None
             if self._scale_by_s is None:
-                self._scale_by_s = self._now_s if is_anew else usual_s
+                self._scale_by_s = self._now_s + (0.0 if is_anew else self._scale_grace_s)
             return Leave(self._scale_by_s, "stop" if is_anew else "scale", not is_anew)
         by_s = self._stall.end_by_s
         return None if by_s is None else Leave(by_s, "stuck", saves=False)

@@ -39,7 +39,8 @@ class WorkerOptions(Section):
     stuck_after_s: Seconds = 600.0
     #: Whether a stuck gang is killed, and reported as failed.
     end_stuck: bool = False
-    #: The grace of workers to save at a change of size.
+    #: The grace of workers to save at a change of size; on training's own nodes one and a half
+    #: times what saves are known to take if that is more, six minutes at most.
     grace_s: Delay = 60.0
     #: How long, beyond the grace, the last checkpoint of a stopping gang may take to upload; then
     #: it is given up. Its GPUs stay taken meanwhile. An upload takes its size over half of

@@ -17,11 +17,12 @@ from runtime.core import (
     GangCompleted,
     GangFailed,
     GangStarted,
+    ScaleWorkers,
     WorkersLeft,
 )
 from runtime.executors.environment import machine_environment
 from tests.patience import wait_until, whole_lines
-from tests.workers import TRAINER, Bench, bench, python, shell
+from tests.workers import NODE, TRAINER, Bench, bench, python, shell
 
 
 def _log(jig: Bench, epoch: int = 1, rank: int = 0) -> str:
@@ -154,6 +155,17 @@ def test_a_change_of_size_does_not_wait_for_an_upload(tmp_path: Path) -> None:
         jig.scale(1, 2, epoch=2)
         assert jig.hears(GangStarted, 2).step > 2
         assert jig.all(CheckpointDone) == []
+
+
+def test_a_change_of_size_gives_a_save_the_time_that_the_order_says(tmp_path: Path) -> None:
+    slow = TRAINER.replace("        (folder /", "        time.sleep(1.5)\n        (folder /", 1)
+    with bench(tmp_path, grace_s=0.3) as jig:
+        jig.trains(python(slow))
+        far = jig.step() + 20
+        jig.until(lambda: jig.step() > far)
+        placed = {NODE: (1, 2)}
+        jig.executor.scale(ScaleWorkers("j", 2, placed, save_s=60.0), time.time())
+        assert jig.hears(GangStarted, 2).step > far
 
 
 def _take_away(store: Path) -> None:

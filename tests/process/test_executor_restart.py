@@ -105,7 +105,7 @@ def test_the_core_says_its_wish_for_another_size_again() -> None:
     tell(core, "c2", scale(n1=[0]))
     again = AgentCore.from_dict("a", SPECS, core.to_dict())
     outputs = again.handle(Birth(("j",)), NOW_S)
-    assert outputs.actions[1:] == (ScaleWorkers("j", 2, {"n1": (0,)}),)
+    assert outputs.actions[1:] == (ScaleWorkers("j", 2, {"n1": (0,)}, save_s=7.5),)
 
 
 def test_a_gang_whose_supervisor_could_not_be_started_is_not_started_by_the_next_agent(

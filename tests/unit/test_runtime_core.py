@@ -1,8 +1,11 @@
 """The agent core: commands in, acks and actions out."""
 
+from dataclasses import replace
+
 import pytest
 
 from runtime.core import (
+    AgentCore,
     CheckpointDone,
     CheckpointLost,
     CheckpointWorkers,
@@ -11,6 +14,7 @@ from runtime.core import (
     GangStarted,
     GangStopped,
     Limits,
+    NodeDrained,
     Outputs,
     OutputsStored,
     ScaleWorkers,
@@ -20,6 +24,7 @@ from runtime.core import (
     WorkersLeft,
 )
 from schemas.commands import (
+    LendNode,
     StartGang,
     StopGang,
 )
@@ -27,6 +32,7 @@ from schemas.events import (
     CheckpointCommitted,
     CheckpointFailed,
     OutputsKept,
+    PoolKind,
     WorkerFailed,
     WorkerStarted,
     WorkerStopped,
@@ -35,6 +41,7 @@ from schemas.values import NodeGpus
 from tests.gangs import (
     NOW_S,
     SPEC,
+    SPECS,
     ack,
     agent,
     events,
@@ -147,11 +154,29 @@ def test_the_inbox_and_epochs_forget_what_is_old() -> None:
 # --- scale ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("kind", "cost_s", "save_s"),
+    [("training", 80.0, 120.0), ("training", 900.0, 360.0), ("inference", 80.0, 0.0)],
+)
+def test_a_save_at_a_change_of_size_is_given_what_it_takes_where_no_owner_waits(
+    kind: PoolKind, cost_s: float, save_s: float
+) -> None:
+    specs = [replace(SPECS[0], pool_kind=kind), SPECS[1]]
+    core = AgentCore("a", specs)
+    if kind != "training":
+        tell(core, "c0", LendNode(node="n1", loan="l"))
+        core.handle(NodeDrained("n1"), NOW_S)
+    running(core, n1=[0], n2=[0])
+    core.handle(CheckpointDone("j", 1, 5, "file:///s", 1, cost_s), NOW_S)
+    outputs = tell(core, "c2", scale(n2=[0]))
+    assert outputs.actions == (ScaleWorkers("j", 2, {"n2": (0,)}, save_s),)
+
+
 def test_scale_reports_only_what_is_given_up_and_then_the_new_allocation() -> None:
     core = running(n1=[0, 1], n2=[0])
     outputs = tell(core, "c2", scale(n1=[0, 2]))
     assert ack(outputs) == ("c2", "done", "")
-    assert outputs.actions == (ScaleWorkers("j", 2, {"n1": (0, 2)}),)
+    assert outputs.actions == (ScaleWorkers("j", 2, {"n1": (0, 2)}, save_s=7.5),)
     assert core.holder("n1") == ("j", "j", "j", None), "GPU 1 is still being left"
 
     left = core.handle(WorkersLeft("j", 1, 40), NOW_S + 3)
