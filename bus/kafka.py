@@ -14,7 +14,7 @@ the last one. Put more into one rather than more of them.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from aiokafka import AIOKafkaConsumer
@@ -26,7 +26,7 @@ from bus.kafka_client import errors_named, from_kafka, open_consumer, stop
 from bus.kafka_consumer import WATCHDOG_S, KafkaConsumer
 from bus.kafka_producer import KafkaProducer, Publisher
 from bus.kafka_topics import make_topics
-from bus.log import check_message
+from bus.log import Pending, check_message
 from bus.options import KafkaOptions
 from schemas.topics import ALL_TOPICS, HEADROOM_BYTES
 
@@ -68,8 +68,7 @@ class KafkaBus:
         self._publisher = Publisher(self, in_flight_max)
         self._consumers: list[KafkaConsumer] = []
         self._producers: list[KafkaProducer] = []
-        self._pending = 0
-        self._idle = asyncio.Event()
+        self._pending = Pending()
         #: Questions to the reader, which would be waited for once it is stopped.
         self._asking: set[asyncio.Task[dict[TopicPartition, int]]] = set()
         #: Own writes must show in own reads: ends by topic, positions by group and topic.
@@ -106,7 +105,7 @@ class KafkaBus:
     async def publish(self, *messages: Message) -> None:
         self.check(messages)
         self._check_open()
-        with self._on_its_way():
+        with self._pending:
             await self._connected()
             await self._publisher.store(messages)
 
@@ -346,20 +345,8 @@ class KafkaBus:
                     self._check_not_stopped()
             return self._reader
 
-    @contextlib.contextmanager
-    def _on_its_way(self) -> Iterator[None]:
-        self._pending += 1
-        try:
-            yield
-        finally:
-            self._pending -= 1
-            if not self._pending:
-                self._idle.set()
-
     async def drain(self) -> None:
-        while self._pending:
-            self._idle.clear()
-            await self._idle.wait()
+        await self._pending.drained()
 
     async def close(self) -> None:
         if self._closing is None:

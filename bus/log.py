@@ -211,6 +211,33 @@ class LogProducer(SingleProducer):
         await self._log.append(messages, positions, (self._id, self._epoch))
 
 
+class Pending:
+    """Counts what is under way, within `with` or between `begin` and `end`."""
+
+    def __init__(self) -> None:
+        self._count, self._idle = 0, asyncio.Event()
+
+    def begin(self) -> None:
+        self._count += 1
+
+    def end(self) -> None:
+        self._count -= 1
+        if not self._count:
+            self._idle.set()
+
+    def __enter__(self) -> None:
+        self.begin()
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    async def drained(self) -> None:
+        """Return when nothing is under way."""
+        while self._count:
+            self._idle.clear()
+            await self._idle.wait()
+
+
 def check_message(message: Message) -> None:
     """Refuse what no backend could give back as it was.
 

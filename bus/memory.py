@@ -14,7 +14,7 @@ from operator import attrgetter
 from bus.clock import Clock
 from bus.contract import Closed, Fenced, Message, Record
 from bus.faults import Faults
-from bus.log import TOMBSTONE_S, Doorbell, LogConsumer, LogProducer, check_message, expired
+from bus.log import TOMBSTONE_S, Doorbell, LogConsumer, LogProducer, Pending, check_message, expired
 from bus.transactions import Positions
 from schemas.topics import ALL_TOPICS
 
@@ -73,8 +73,7 @@ class MemoryBus:
         #: How many publishes wait for storage.
         self.in_flight = 0
         self._slots = asyncio.Semaphore(in_flight_max)
-        self._pending = 0
-        self._idle = asyncio.Event()
+        self._pending = Pending()
         self._stored: dict[str, _Stored] = {}
         self._committed: dict[tuple[str, str], int] = {}
         self._epochs: dict[str, int] = {}
@@ -94,8 +93,7 @@ class MemoryBus:
         for message in messages:
             check_message(message)
         self._check_open()
-        self._pending += 1
-        try:
+        with self._pending:
             async with self._slots:
                 self.in_flight += 1
                 try:
@@ -103,10 +101,6 @@ class MemoryBus:
                     self._take_effect(messages, positions, producer)
                 finally:
                     self.in_flight -= 1
-        finally:
-            self._pending -= 1
-            if not self._pending:
-                self._idle.set()
 
     async def _store_slowly(self) -> None:
         if self.faults.storage_s > 0.0:
@@ -278,9 +272,7 @@ class MemoryBus:
 
     async def drain(self) -> None:
         """Return when no publish waits; what faults still delay is stored at once."""
-        while self._pending:
-            self._idle.clear()
-            await self._idle.wait()
+        await self._pending.drained()
         self._settle(float("inf"))
 
     async def close(self) -> None:

@@ -16,7 +16,7 @@ from typing import Literal, Self
 from bus import sqlite_prune
 from bus.clock import Clock
 from bus.contract import BusError, Closed, Message, Record
-from bus.log import Doorbell, LogConsumer, LogProducer, check_message
+from bus.log import Doorbell, LogConsumer, LogProducer, Pending, check_message
 from bus.sqlite_file import COLUMNS, connect, create, decode, errors_named, verify
 from bus.sqlite_writer import Append, Outcome, Task, TopicRow, Work, Writer
 from bus.transactions import Positions
@@ -54,8 +54,7 @@ class SqliteBus:
         self._topics: dict[str, TopicRow] = {}
         self._doorbell = Doorbell()
         self._slots = asyncio.Semaphore(in_flight_max)
-        self._pending = 0
-        self._idle = asyncio.Event()
+        self._pending = Pending()
         self._results: dict[Work, asyncio.Future[int]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -126,11 +125,11 @@ class SqliteBus:
 
     async def _do(self, work: Work) -> int:
         writer = self._check_writable()
-        self._pending += 1
+        self._pending.begin()
         try:
             await self._slots.acquire()
         except BaseException:
-            self._one_less_pending()
+            self._pending.end()
             raise
         self.in_flight += 1
         self._loop = asyncio.get_running_loop()
@@ -154,18 +153,13 @@ class SqliteBus:
             future = self._results.pop(work)
             self.in_flight -= 1
             self._slots.release()
-            self._one_less_pending()
+            self._pending.end()
             if future.done():
                 continue  # whoever asked was cancelled
             if isinstance(result, BusError):
                 future.set_exception(result)
             else:
                 future.set_result(result)
-
-    def _one_less_pending(self) -> None:
-        self._pending -= 1
-        if not self._pending:
-            self._idle.set()
 
     async def producer(self, producer_id: str) -> LogProducer:
         def claim(connection: sqlite3.Connection) -> int:
@@ -334,9 +328,7 @@ class SqliteBus:
     # --- the end ------------------------------------------------------------------------------
 
     async def drain(self) -> None:
-        while self._pending:
-            self._idle.clear()
-            await self._idle.wait()
+        await self._pending.drained()
 
     async def close(self) -> None:
         if self.closed:

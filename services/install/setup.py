@@ -119,10 +119,7 @@ def carry_out(setup: Setup) -> None:
     if account is None and not layout.staged:
         account = accounts.make(setup.user)
     owner = None if account is None or os.geteuid() else account
-    etc = layout.here(ETC)
-    if not etc.is_dir():
-        etc.mkdir(parents=True)
-        etc.chmod(_OPEN_FOLDER)
+    _open_folder(layout.here(ETC))
     for folder in setup.folders:
         _state_folder(layout, folder, owner)
     for change in setup.changes:
@@ -152,6 +149,12 @@ def _check_machine() -> None:
         raise NotRoot(
             f"installing takes root: sudo {me} edge-agent install ... (--dry-run shows it without)"
         )
+
+
+def _open_folder(path: Path) -> None:
+    if not path.is_dir():
+        path.mkdir(parents=True)
+        path.chmod(_OPEN_FOLDER)
 
 
 def _state_folder(layout: Layout, folder: Path, owner: Account | None) -> None:
