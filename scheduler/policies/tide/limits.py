@@ -1,8 +1,8 @@
 """Prices under limits: what a tenant may hold goes to those of its jobs whose steps are steepest.
 
-A tenant with a limit chooses first which sizes its jobs bid for at all, so that they never exceed
-it together; then prices are found as ever. What its jobs did not get, because others paid more, its
-other jobs may bid for in turn.
+Prices are found without limits first. If a tenant would have more than its limit, it chooses which
+sizes its jobs bid for at all, so that they never exceed it together; then prices are found again.
+What its jobs did not get, because others paid more, its other jobs may bid for in turn.
 """
 
 from dataclasses import dataclass, replace
@@ -48,9 +48,10 @@ def clear_within(
     r, levels = len(market.rows), np.arange(len(market.sizes))
     short, limit = np.zeros(r, dtype=np.bool_), np.zeros(r, dtype=np.int64)
     rows = quotas.limited.nonzero()[0]
-    if not len(rows):
-        waits = np.zeros(r, dtype=np.bool_)
-        return Limited(clear(market, value, promises, rank, within), short, limit, waits)
+    free = clear(market, value, promises, rank, within)
+    held = quotas.now(np.maximum(market.sizes[free.level], quotas.held))
+    if not len(rows) or (held <= quotas.most).all():  # nobody meets a limit
+        return Limited(free, short, limit, np.zeros(r, dtype=np.bool_))
     bound = promises.bound[rows]
     floor = np.where(bound >= 0, promises.floor[rows], 0)
     best = value[:, rows].max(axis=0)
@@ -83,10 +84,10 @@ def clear_within(
     short[rows] = refused
     short &= found.level == cap
     now = np.maximum(quotas.held[rows], market.sizes[floor])
-    free, comes = quotas.most - quotas.leaving, np.zeros(len(rows), dtype=np.bool_)
+    room_now, comes = quotas.most - quotas.leaving, np.zeros(len(rows), dtype=np.bool_)
     for turn in range(TURNS):
         kept, late = _in_turn(
-            market.sizes, found.level[rows], cap[rows], now, first, quotas.of[rows], free
+            market.sizes, found.level[rows], cap[rows], now, first, quotas.of[rows], room_now
         )
         if not late.any():
             break

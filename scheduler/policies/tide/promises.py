@@ -242,11 +242,12 @@ def _plan(
         return schedule
     order = able[np.lexsort((able, slack.area_gpu_s[able], -priority[able]))]
     # Where all keep their sizes to the end, room now is room for ever.
-    if not schedule.lending and not pledges:
+    if not schedule.lending:
         room = slack.gpus - int(np.add.reduce(slack.sizes[schedule.level]))
-        now = order[
-            : int(slack.sizes[slack.least[order]].cumsum().searchsorted(room, side="right"))
-        ]
+        gpus = slack.sizes[slack.least[order]]
+        now = order[: int(gpus.cumsum().searchsorted(room, side="right"))]
+        if pledges:
+            now = now[: pledges.take_all(now.tolist(), gpus.tolist())]
         schedule.stay(now, slack.least[now])
         schedule.kept[now] = True
         order = order[len(now) :]

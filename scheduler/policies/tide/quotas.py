@@ -5,7 +5,8 @@ within it have those before anybody has more. A limit is a constraint on what a 
 together, at all sites.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -166,7 +167,8 @@ class Pledges:
         self._room: list[int] = []  #: what limits leave beside what all jobs hold now
         if self._used:
             self._room = (quotas.most - quotas.now(quotas.held)).tolist()
-        self._left = gpus - sum(self._least)
+        # Where nothing is guaranteed, what GPUs there are is for the courses of those promised.
+        self._left = gpus - sum(self._least) if any(self._least) else math.inf
 
     def __bool__(self) -> bool:
         """Whether there are quotas at all."""
@@ -186,6 +188,19 @@ class Pledges:
         ):
             return False  # until others of its tenant have left
         return not beyond or beyond <= self._left
+
+    def take_all(self, jobs: Sequence[int], gpus: Sequence[int]) -> int:
+        """Count what is promised to one job after the other, as long as it may be; say to how many.
+
+        Args:
+            jobs: Whose.
+            gpus: Of each, or of more.
+        """
+        for count, (job, own) in enumerate(zip(jobs, gpus, strict=False)):
+            if not self.gives(job, own):
+                return count
+            self.take(job, own)
+        return len(jobs)
 
     def take(self, job: int, gpus: int) -> None:
         """Count what was promised."""
