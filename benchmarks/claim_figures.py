@@ -212,6 +212,18 @@ def days(raw: Raw) -> str:
     return f"{of(raw['rows'], policy='tide')['cpu_s']:.0f} s of CPU"
 
 
+def kafka_publish(raw: Raw) -> str:
+    found = raw["figures"]
+    return f"{found['kafka_publish_per_s'] / found['raw_aiokafka_publish_per_s']:.2f}"
+
+
+def commands(raw: Raw) -> str:
+    own = "multiplexed_1000_devices_at_1000_per_s_event_to_command"
+    return (
+        " / ".join(f"{raw['figures'][f'{own}_{part}_ms']:.0f}" for part in ("p50", "p99")) + " ms"
+    )
+
+
 def cycle(raw: Raw) -> str:
     cell = of(raw["cells"], nodes=10_000, jobs=50_000)["steady"]
     return f"{cell['cycle_p50_s']:.1f} s median, {cell['cycle_p99_s']:.1f} s p99"

@@ -125,6 +125,24 @@ def gpu_types(data: Path, *names: str) -> str:
     return "\n".join(lines)
 
 
+def fleets(data: Path) -> str:
+    """Make the table of what whole fleets of devices wait for."""
+    found = json.loads((data / "bus.json").read_text("utf-8"))["figures"]
+    columns = "devices|events/s|births/s|journal p50 / p99, ms|command p50 / p99, ms"
+    lines = [f"| {' | '.join(columns.split('|'))} |", "|---" * 5 + "|"]
+    for devices in (100, 1_000, 10_000):
+        for rate in (100, 1_000):
+            own = f"multiplexed_{devices}_devices_at_{rate}_per_s"
+            waits = (
+                " / ".join(_figure(found[f"{own}_{what}_{part}_ms"]) for part in ("p50", "p99"))
+                for what in ("edge_to_journal", "event_to_command")
+            )
+            births = f"{found[f'multiplexed_{devices}_devices_births_per_s']:,.0f}"
+            cells = (f"{devices:,}", f"{rate:,}", births if rate == 100 else "", *waits)
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def sia(data: Path, name: str) -> str:
     """Make the table of policies on Sia's workloads: means over these."""
     rows = json.loads((data / f"{name}.json").read_text("utf-8"))["rows"]
@@ -186,6 +204,7 @@ def _mean(runs: Sequence[Mapping[str, Any]], name: str) -> float:
 TABLES: Mapping[str, Callable[[Path], str]] = {
     "capacity": lambda data: capacity(data, ""),
     "console": console,
+    "fleets": fleets,
     "gpu-types": lambda data: gpu_types(data, "gpu-types"),
     "gpu-types-30": lambda data: gpu_types(data, "gpu-types-30"),
     "gpu-types-multiple": lambda data: gpu_types(
