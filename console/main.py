@@ -23,30 +23,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     if arguments is None:
         importing()
-    from console.service import begin
+    from console.service import begin, sentence
 
     try:
         code = begin(given)
         if code is None:
-            if arguments is None:
+            if arguments is None and ("-" in given or "--json=-" in given):
                 _keep_standard_output()
             from console.verbs import run  # a service does without it, and all that it imports
 
             code = run(given)
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:
-        # Whoever read us has enough; leave nothing for the interpreter to flush into the pipe.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read us has enough
+        _drop_the_rest()
         return 0
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _drop_the_rest()
+        if isinstance(error, BrokenPipeError):
+            return 0
+        if code == 0:  # else it was said
+            sys.stderr.write(f"{sentence(error)}\n")
+        return 2
+    return code
+
+
+def _drop_the_rest() -> None:
+    """Leave nothing that the interpreter would write to standard output as it ends, and fail."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _keep_standard_output() -> None:
     """Send what libraries in C write to standard output to standard error.
 
     scipy's solver of integer programs prints lines of its own (HiGHS, in every scipy up to 1.17 at
-    least), which would stand in the JSON of `--json -`.
+    least), which would stand in the JSON of `--json -`. Elsewhere they do no harm, and descriptor 1
+    stays as it is: `--json /dev/stdout` opens it, and rich asks it how wide the terminal is.
     """
     sys.stdout.flush()
     with contextlib.suppress(OSError, ValueError):  # standard error is closed
