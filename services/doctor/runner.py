@@ -68,20 +68,13 @@ class _Running:
         try:
             for finding in check(context):
                 self._found.append(finding)
-        except OSError as error:
-            what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-            self._found.append(
-                Reporter(self._name).problem(
-                    what, "name another in the configuration, or see why this machine cannot use it"
-                )
-            )
         except Exception as error:  # noqa: BLE001  a check that fails must not hide the others
-            self._found.append(
-                Reporter(self._name).problem(
-                    f"this could not be checked: {type(error).__name__}: {error}",
-                    "report it, with the configuration; secrets taken out",
-                )
-            )
+            found = f"this could not be checked: {type(error).__name__}: {error}"
+            fix = "report it, with the configuration; secrets taken out"
+            if isinstance(error, OSError) and error.filename:
+                found = f"{error.filename}: {error.strerror}"
+                fix = "name another in the configuration, or see why this machine cannot use it"
+            self._found.append(Reporter(self._name).problem(found, fix))
 
     def findings(self, wait_s: float, limit_s: float) -> list[Finding]:
         self._thread.join(wait_s)

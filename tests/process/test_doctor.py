@@ -330,6 +330,14 @@ def test_a_name_that_no_disk_takes_is_said_as_the_system_says_it(ward: Ward) -> 
     assert not [one for one in found if "report it" in one.fix]
 
 
+def test_what_ran_out_of_time_by_itself_is_named(ward: Ward) -> None:
+    def late(_: CheckContext) -> Iterator[Finding]:
+        raise TimeoutError
+
+    (found,) = run_checks(ward.context(clock=SystemClock()), {"late": late})
+    assert (found.verdict, "TimeoutError" in found.found) == ("problem", True), found
+
+
 def test_gpus_of_which_nobody_says_who_serves_on_them_are_a_problem(ward: Ward) -> None:
     del ward.settings["agent.owner"]
     found = [one for one in ward.says(gpus.check) if one.verdict == "problem"]
