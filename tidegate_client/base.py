@@ -1,5 +1,6 @@
 """What both clients share: the gateway that they ask, the moment of their reads, and HTTP."""
 
+import copy
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Generic, TypeVar
@@ -45,7 +46,7 @@ class ClientBase(Generic[Http]):
     def at(
         self: Self, at: str | float | datetime | None = None, *, entry: int | None = None
     ) -> Self:
-        """Give the same client at a moment of the log; they share their connections.
+        """Give the same client, or job, at a moment of the log; they share their connections.
 
         Args:
             at: ISO 8601 or seconds since the Unix epoch, in the log's time; `06:30`, the last time
@@ -55,8 +56,8 @@ class ClientBase(Generic[Http]):
         Raises:
             ValueError: both are given, or neither.
         """
-        found = object.__new__(type(self))
-        found._http, found._moment = self._http, self._moment.elsewhere(at, entry)
+        found = copy.copy(self)
+        found._moment = self._moment.elsewhere(at, entry)
         return found
 
     def _request(self, call: Call) -> httpx.Request:

@@ -99,6 +99,8 @@ async def test_a_moment_is_of_every_read(log: Path, serving: Serving) -> None:
         queued = [one.job async for one in then.jobs(state="queued")]
         said = await served.get("jobs", entry=200, state="queued")
         assert queued == [one["job"] for one in said["jobs"]]
+        before = (await client.job(queued[0])).at(entry=200)
+        assert (await before.refresh()).state == "queued"
         moment = datetime.fromtimestamp(now.now_s - 600, UTC)
         for named in (moment, moment.isoformat(), moment.timestamp(), f"{moment:%H:%M:%S}",
                       f"d0 {moment:%H:%M:%S}"):  # fmt: skip
