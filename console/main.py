@@ -14,9 +14,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     # Before numpy comes. Matrices here have some ten rows: a second thread would only spin.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # it was closed before we came
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # it was closed before we came; each takes its descriptor
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a bar's characters gets question marks, not an error.
         with contextlib.suppress(AttributeError, ValueError):

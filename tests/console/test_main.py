@@ -52,7 +52,26 @@ def test_a_full_disk_below_standard_output_is_said_in_a_sentence(asked: tuple[st
     assert (done.returncode, done.stderr) == (2, words)
 
 
+def closed(what: str, *words: str) -> "subprocess.CompletedProcess[str]":
+    """Run the command with a descriptor closed, as a shell does: `<&-`, `>&-`."""
+    command = ["sh", "-c", f'exec "$@" {what}', "sh", *_COMMAND, *words]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
 def test_without_standard_output_the_command_still_ends_as_it_should() -> None:
-    command = ["sh", "-c", 'exec "$@" >&-', "sh", *_COMMAND, "--version"]
-    done = subprocess.run(command, capture_output=True)
+    done = closed(">&-", "--version")
     assert done.returncode == 0, done.stderr
+
+
+def test_without_standard_input_a_job_from_there_is_one_that_says_nothing() -> None:
+    done = closed("<&-", "submit", "-")
+    assert (done.returncode, done.stderr) == (2, "-: is empty.\n")
+
+
+def test_all_that_was_closed_has_its_own_descriptor() -> None:
+    """Else a file that is opened later is standard output, and takes what a library prints."""
+    say = "import os, sys; from console import main; main.main(['--version'])\n"
+    say += "open(sys.argv[1], 'w').write(f'{sys.stdin.fileno()} {sys.stdout.fileno()}')"
+    command = ["sh", "-c", 'exec "$@" <&- >&-', "sh", sys.executable, "-c", say, "/dev/stderr"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stderr == "0 1"
