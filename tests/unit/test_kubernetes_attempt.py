@@ -22,6 +22,7 @@ from schemas.programs import Program
 
 NOW_S = 1_700_000_000.0
 PLACES = {"n1": (0,)}
+JOB = "n"
 POD = PodSeen("p", "p", "u", "j", 1, "f", 0, "n1", "Running", False, False, None, None, None)
 ENDED = replace(POD, phase="Succeeded", end=End(0, "Completed", ""))
 
@@ -43,6 +44,7 @@ class Notes:
     def change(self, kind: str, name: str, changes: Json) -> None:
         if self.is_away:
             raise Away("no answer")
+        assert kind == ("jobs" if name == JOB else "pods"), "the API would know none of this name"
         self.changes.append(changes["spec"])
 
     def delete_pod(self, name: str, uid: str, grace_s: int) -> None:
@@ -81,7 +83,7 @@ class Stand:
         self, *pods: PodSeen, complete: bool = False, after_s: float = 0.0, **more: Any
     ) -> None:
         """Let the API show the Job so, and take a turn."""
-        seen = JobSeen("n", "u", "j", 1, "f", False, False, complete, False, **more)
+        seen = JobSeen(JOB, "u", "j", 1, "f", False, False, complete, False, **more)
         self.view = View((seen,), pods)
         self.attempt.advance(NOW_S + after_s, None)
 
