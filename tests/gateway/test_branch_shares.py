@@ -18,7 +18,10 @@ async def asked(served: Served, status: int = 202) -> str:
     answer = await served.client.post("/api/v1/branches", json=BODY)
     assert answer.status_code == status, answer.text
     found: dict[str, Any] = answer.json()
-    return str(found["branch"] if status == 202 else found["detail"])
+    if status != 202:
+        return str(found["detail"])
+    assert answer.headers["location"] == f"/api/v1/branches/{found['branch']}"
+    return str(found["branch"])
 
 
 def done(served: Served) -> None:
