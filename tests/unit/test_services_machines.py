@@ -18,6 +18,7 @@ from runtime.executors.process import ProcessExecutor
 from runtime.metering.nvml import Gpu, NvmlUnavailable
 from runtime.owners import ServedOwner
 from runtime.simulated_owner import simulated_machine
+from services import agents
 from services.agents import machine_settings, of_driver
 from services.config import Config, ConfigError, load
 from services.machines import RealMachine, _names
@@ -72,6 +73,24 @@ def test_processes_of_a_machine_without_gpus(tmp_path: Path) -> None:
     assert (measured.node, len(measured.gpu_utilisation)) == ("n1", 2)
     assert (tmp_path / "runs").is_dir()
     assert real.problems(1001.0) == []
+
+
+def test_an_agent_has_the_machine_that_it_is_configured_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "held_gangs", lambda _: {"j": 4})
+    make, real = agents.machine_of(config(tmp_path, WORKERS), lendable=False)
+    assert real is not None
+    assert (real.lendable, real.remembered()) == (False, {"j": 4})
+    executor = make(SPECS, 1000.0).executor
+    assert isinstance(executor, ProcessExecutor)
+    executor.close()
+    with pytest.raises(ConfigError, match=r"agent\.owner is not set"):
+        agents.machine_of(config(tmp_path, WORKERS), lendable=True)
+    _, real = agents.machine_of(
+        config(tmp_path, '[agent]\nname = "a"\nruns = "simulated"\n'), lendable=True
+    )
+    assert real is None
 
 
 def test_agents_of_two_cells_keep_jobs_of_one_name_apart_in_their_store(tmp_path: Path) -> None:
