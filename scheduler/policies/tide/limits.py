@@ -45,19 +45,72 @@ def clear_within(
         within: (r,) jobs within guarantees.
         rank: (r,) of `classes`.
     """
-    r, levels = len(market.rows), np.arange(len(market.sizes))
+    rows, r = quotas.limited.nonzero()[0], len(market.rows)
     short, limit = np.zeros(r, dtype=np.bool_), np.zeros(r, dtype=np.int64)
-    rows = quotas.limited.nonzero()[0]
-    free = clear(market, value, promises, rank, within)
-    held = quotas.now(np.maximum(market.sizes[free.level], quotas.held))
-    if not len(rows) or (held <= quotas.most).all():  # nobody meets a limit
-        return Limited(free, short, limit, np.zeros(r, dtype=np.bool_))
+    waits = np.zeros(r, dtype=np.bool_)
+    found = clear(market, value, promises, rank, within)
+    if not len(rows):
+        return Limited(found, short, limit, waits)
     bound = promises.bound[rows]
     floor = np.where(bound >= 0, promises.floor[rows], 0)
     best = value[:, rows].max(axis=0)
     best[bound >= 0] = value[bound[bound >= 0], rows[bound >= 0]]
+    first = climb(market.sizes, best, floor)
+    now = np.maximum(quotas.held[rows], market.sizes[floor])
+    gpus = quotas.now(np.maximum(market.sizes[found.level], quotas.held))
+    if (gpus > quotas.most).any():
+        found, short = _capped(market, value, promises, quotas, within, rank, rows, floor, best)
+        waits = _waits(market.sizes[found.level], promises, quotas)
     held = np.bincount(quotas.of[rows], market.sizes[floor], len(quotas.most)).astype(np.int64)
     room: list[int] = (quotas.most - held).tolist()
+    bids = replace(
+        bid(market, value, promises),
+        limits=tuple(
+            (quotas.of == one, max(room[one], 0)) for one in np.unique(quotas.of[rows]).tolist()
+        ),
+    )
+    site, lacks = lacking(bids, (found.level == 0) & (promises.bound < 0), found.site)
+    lacks = np.where(lacks < FAR, np.maximum(lacks, ~short), 0)
+    wants = np.where(found.level[rows] > 0, market.present[rows], 1)
+    apart = quotas.apart + quotas.leaving
+    limit[rows] = _limits(market.sizes, first, wants, now, quotas.of[rows], apart.tolist())
+    limit[limit <= (quotas.apart + quotas.most)[quotas.of]] = 0
+    held = np.bincount(quotas.of[rows], now, len(quotas.most)).astype(np.int64)
+    limit[waits] = (apart + held)[quotas.of[waits]]
+    return Limited(
+        Cleared(site, found.level, found.price, lacks, found.first, bids), short, limit, waits
+    )
+
+
+def _capped(
+    market: Market,
+    value: Floats,
+    promises: Promises,
+    quotas: Quotas,
+    within: Bools,
+    rank: Ints,
+    rows: Ints,
+    floor: Ints,
+    best: Floats,
+) -> tuple[Cleared, Bools]:
+    """Find sites, levels and prices where a tenant would have more than its limit.
+
+    Args:
+        market: Who competes.
+        value: (S, r, k) of `worth`.
+        promises: Who has what in any case.
+        quotas: What tenants may have.
+        within: (r,) jobs within guarantees.
+        rank: (r,) of `classes`.
+        rows: (l,) jobs of tenants with a limit.
+        floor: (l,) levels that are promised to them.
+        best: (l, k) worth at the best site.
+
+    Returns:
+        What was found, and (r,) whom a limit keeps from more.
+    """
+    r, levels = len(market.rows), np.arange(len(market.sizes))
+    short = np.zeros(r, dtype=np.bool_)
     start = _start(market, floor, rows, quotas)
     spent = np.bincount(quotas.of[rows], market.sizes[start], len(quotas.most)).astype(np.int64)
     spare: list[int] = (quotas.most - spent).tolist()
@@ -84,10 +137,10 @@ def clear_within(
     short[rows] = refused
     short &= found.level == cap
     now = np.maximum(quotas.held[rows], market.sizes[floor])
-    room_now, comes = quotas.most - quotas.leaving, np.zeros(len(rows), dtype=np.bool_)
+    free, comes = quotas.most - quotas.leaving, np.zeros(len(rows), dtype=np.bool_)
     for turn in range(TURNS):
         kept, late = _in_turn(
-            market.sizes, found.level[rows], cap[rows], now, first, quotas.of[rows], room_now
+            market.sizes, found.level[rows], cap[rows], now, first, quotas.of[rows], free
         )
         if not late.any():
             break
@@ -101,25 +154,7 @@ def clear_within(
         )
     # What a job has may go on, unless another one of its tenant waits until it has left.
     keeps = np.where(np.isin(quotas.of, quotas.of[rows][comes]), 0, quotas.held)
-    found = _fill(market, value, promises, quotas, found, keeps)
-    waits = _waits(market.sizes[found.level], promises, quotas)
-    bids = replace(
-        bid(market, value, promises),
-        limits=tuple(
-            (quotas.of == one, max(room[one], 0)) for one in np.unique(quotas.of[rows]).tolist()
-        ),
-    )
-    site, lacks = lacking(bids, (found.level == 0) & (promises.bound < 0), found.site)
-    lacks = np.where(lacks < FAR, np.maximum(lacks, ~short), 0)
-    wants = np.where(found.level[rows] > 0, market.present[rows], 1)
-    apart = quotas.apart + quotas.leaving
-    limit[rows] = _limits(market.sizes, first, wants, now, quotas.of[rows], apart.tolist())
-    limit[limit <= (quotas.apart + quotas.most)[quotas.of]] = 0
-    held = np.bincount(quotas.of[rows], now, len(quotas.most)).astype(np.int64)
-    limit[waits] = (apart + held)[quotas.of[waits]]
-    return Limited(
-        Cleared(site, found.level, found.price, lacks, found.first, bids), short, limit, waits
-    )
+    return _fill(market, value, promises, quotas, found, keeps), short
 
 
 def _start(market: Market, floor: Ints, rows: Ints, quotas: Quotas) -> Ints:
