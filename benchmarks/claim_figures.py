@@ -167,6 +167,10 @@ def chaos_real(raw: Raw) -> str:
     return f"{raw['steps_lost']} of {raw['steps']:,}, {raw['double_effects']} twice"
 
 
+def moved(raw: Raw) -> str:
+    return f"{raw['steps_lost']} and {raw['steps_repeated']} of {raw['steps']:,}"
+
+
 def lent_mean(*raws: Raw) -> str:
     return ", ".join(f"{raw['rows'][0]['lent']['mean_jct_s']:,.0f} s" for raw in raws)
 
