@@ -33,17 +33,6 @@ LAYERS = (
     "integration",
     "chaos",
 )
-#: Files that take a minute or more, and mostly wait: they begin before the layer `deploy`, so that
-#: none of them runs alone at the end.
-LONG = (
-    "chaos/test_matrix.py",
-    "integration/test_real_kills.py",
-    "integration/test_offline.py",
-    "deploy/test_team.py",
-    "integration/test_learning.py",
-    "integration/test_clusters.py",
-    "security/test_kafka.py",
-)
 TESTS = Path(__file__).parent
 #: What changes how programs print.
 TERMINAL = ("COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "TERM", "TTY_COMPATIBLE")
@@ -82,18 +71,10 @@ def _layer(item: pytest.Item) -> str:
     return item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
 
 
-def _place(item: pytest.Item) -> tuple[int, int]:
-    """Say when a test has its turn: by its layer, or with the long files."""
-    layer = _layer(item)
-    file = item.path.relative_to(TESTS).as_posix() if layer else ""
-    if file in LONG:
-        return LAYERS.index("deploy"), LONG.index(file)
-    return LAYERS.index(layer) if layer in LAYERS else len(LAYERS), len(LONG)
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the layers in the order of `LAYERS`, and any other folder after them."""
-    items.sort(key=_place)
+    rank = {layer: place for place, layer in enumerate(LAYERS)}
+    items.sort(key=lambda item: rank.get(_layer(item), len(LAYERS)))
 
 
 @pytest.hookimpl(wrapper=True)

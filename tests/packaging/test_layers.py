@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 from tests.composed import ROOT
-from tests.conftest import LONG
 
 STARTS = "subprocess.run(['true'], check=True)"
 #: More tests than the file of another layer has, so that a worker runs it first.
@@ -61,12 +60,3 @@ def test_a_broker_ends_after_a_test_that_may_start_no_process(tmp_path: Path) ->
     said = run(tmp_path, {"integration/test_broker.py": BROKERS, "unit/test_unit.py": UNIT})
     assert "7 passed" in said, said
     assert "error" not in said, said
-
-
-def test_long_files_are_there_and_begin_together_before_the_last_layers() -> None:
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests/deploy"]
-    last = ["tests/security", "tests/integration", "tests/chaos"]
-    listed = subprocess.run([*command, *last], cwd=ROOT, capture_output=True, text=True, check=True)
-    files = [line.partition("::")[0] for line in listed.stdout.splitlines() if "::" in line]
-    long = [f"tests/{name}" for name in LONG]
-    assert list(dict.fromkeys(files))[: len(long)] == long
