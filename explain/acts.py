@@ -4,9 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+_VERBS = {
+    "JobSubmitted": "job.submit",
+    "SubmittedAhead": "job.submit",
+    "JobCancelled": "job.cancel",
+}
 #: Stimuli that people cause: requests, and the events that they used before.
-BY_PEOPLE = ("Requested", "JobSubmitted", "JobCancelled")
-_VERBS = {"JobSubmitted": "job.submit", "JobCancelled": "job.cancel"}
+BY_PEOPLE = ("Requested", *_VERBS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
-from explain.acts import act_of
+from explain.acts import BY_PEOPLE, act_of
 from explain.refusals import ENDED_BADLY
 
 #: Length of a slot of the tide, in seconds.
@@ -61,7 +61,7 @@ def mentions(stimulus: Mapping[str, Any], decision: Mapping[str, Any]) -> list[t
     for field, kind in (("job", Kind.JOB), ("node", Kind.NODE)):
         if isinstance(name := data.get(field), str):
             # What an agent reports all the time becomes a fact if it says something new.
-            if kind is Kind.NODE or stimulus["kind"] in ("JobSubmitted", "JobCancelled"):
+            if kind is Kind.NODE or stimulus["kind"] in BY_PEOPLE:
                 found[kind, name] = None
     for fact, fields in decision.get("facts", ()):
         if (name := fields.get("job")) is not None:

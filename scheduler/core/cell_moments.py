@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
+from scheduler.core.stimuli import SubmittedAhead
 from schemas.events import JobSubmitted
 from schemas.requests import Request, SubmitJob
 
@@ -43,7 +44,11 @@ def in_cell_time(request: Request, now_s: float, ahead_s: float) -> Request:
 
 def submission_in_cell_time(spec: JobSubmitted, now_s: float, ahead_s: float) -> JobSubmitted:
     """Give a job with its deadline as the cell's time will have it."""
-    return _moved(spec, ("deadline_s",), now_s, ahead_s) if ahead_s else spec
+    said_s = spec.deadline_s
+    if not ahead_s or said_s is None:
+        return spec
+    moved = {"deadline_s": cell_moment(said_s, now_s, ahead_s), "deadline_said_s": said_s}
+    return SubmittedAhead.model_construct(**{**dict(spec), **moved})
 
 
 def _moved(data: Data, names: Sequence[str], now_s: float, ahead_s: float) -> Data:

@@ -43,6 +43,7 @@ from scheduler.core.stimuli import (
     NodeSilent,
     Requested,
     Stimulus,
+    SubmittedAhead,
     TimePassed,
 )
 from scheduler.core.transitions import InvalidTransition, NodeState
@@ -327,6 +328,7 @@ _REPORTS: dict[type[Any], Callable[[Turn, Any], None]] = {
     events.OutputsKept: observe.outputs_kept,
     events.CheckpointFailed: observe.checkpoint_missed,
     events.JobSubmitted: observe.submitted,
+    SubmittedAhead: observe.submitted,
     events.JobCancelled: observe.cancelled,
 }
 _SENT: dict[type[Any], Callable[[Turn, Any, Cause], None]] = {

@@ -19,7 +19,7 @@ from scheduler.core.leave import (
     stop,
 )
 from scheduler.core.state import ClusterState, Job, Node, OpenCommand
-from scheduler.core.stimuli import Cause, CurvesLearned, LengthsLearned
+from scheduler.core.stimuli import Cause, CurvesLearned, LengthsLearned, SubmittedAhead
 from scheduler.core.transitions import (
     HOLDING,
     JOB,
@@ -57,6 +57,8 @@ def submitted(turn: Turn, job: events.JobSubmitted) -> None:
         spec["gpus"] = job.gpus
     if job.program is not None:
         spec["program"] = job.program.model_dump(exclude_defaults=True)
+    if isinstance(job, SubmittedAhead):
+        spec["deadline_said_s"] = job.deadline_said_s
     known = turn.state.jobs.get(job.job)
     if known is None:
         turn.emit(facts.JobAccepted(job.job, spec))
@@ -71,10 +73,8 @@ def _is_as_submitted(job: Job, spec: dict[str, Any], priorities: Mapping[str, in
     asked = {"gpus": None, "program": None, **spec}
     del asked["checkpoint_cost_s"]  # reports have replaced it
     priority, due_s = asked.pop("priority"), asked.pop("deadline_s")
-    if None in (due_s, job.deadline_s):
-        on_time = due_s == job.deadline_s
-    else:  # where the cell's time is ahead, the same moment comes out as nearly the same
-        on_time = abs(due_s - job.deadline_s) < 1.0
+    known_s = job.deadline_s if job.deadline_said_s is None else job.deadline_said_s
+    on_time = asked.pop("deadline_said_s", due_s) == known_s
     same = on_time and all(getattr(job, name) == value for name, value in asked.items())
     return same and priorities.get(job.id, job.priority) == priority
 

@@ -97,6 +97,8 @@ class Job:
     why_at_s: float = 0.0
     #: The newest values of what it reports of itself; last, since it is left out if there is none.
     metrics: dict[str, float] | None = None
+    #: The deadline by the clock of who said it, in a cell whose time was ahead; left out, too.
+    deadline_said_s: float | None = None
 
     @property
     def size(self) -> int:

@@ -140,6 +140,16 @@ class TimePassed:
     cut: str = ""
 
 
+class SubmittedAhead(JobSubmitted):
+    """A job as it was submitted to a cell whose time is ahead of the clock; its due date is moved.
+
+    `deadline_s` is when the cell's time will have it. What was said is kept: who submits the job
+    again says it again, and the cell may be ahead by more then, or by less, or not at all.
+    """
+
+    deadline_said_s: float | None = None
+
+
 class Requested(Strict):
     """A person asks for something, in these very bytes: who is to prove it later has them.
 
@@ -163,6 +173,7 @@ Input = (
     | NodeHeard
     | InferenceLoad
     | JobSubmitted
+    | SubmittedAhead
     | JobCancelled
     | JobProgressed
     | WorkerStarted

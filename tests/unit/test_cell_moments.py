@@ -5,6 +5,7 @@ import pytest
 from bus.clock import SystemClock
 from scheduler.celltime import CellTime
 from scheduler.core.cell_moments import cell_moment, in_cell_time
+from scheduler.core.facts import SubmissionRefused
 from scheduler.core.stimuli import Requested
 from schemas.requests import CordonNode, DrainNode, SubmitJob
 from tests.builders import START_S, Cell, request_of, submitted
@@ -54,3 +55,20 @@ def test_a_jobs_deadline_is_by_the_clock_and_the_same_when_it_is_said_again() ->
         assert "RequestDone" in [type(fact).__name__ for fact in cell.last.facts]
     # Four hours by the clock, in which the cell's time does not go on by a tenth of them.
     assert cell.job().deadline_s == pytest.approx(START_S + 0.9 * 4 * 3600.0)
+
+
+@pytest.mark.parametrize(("before_s", "after_s"), [(0.0, 50.0), (50.0, 0.0), (50.0, 3000.0)])
+def test_a_job_is_the_same_however_far_ahead_the_cell_is_when_it_is_said_again(
+    before_s: float, after_s: float
+) -> None:
+    cell = Cell(now_s=START_S)
+    spec, other = submitted("j0", deadline_s=START_S + 60.0), START_S + 60.5
+    for number, (ahead_s, due_s) in enumerate(
+        [(before_s, None), (after_s, None), (after_s, other)]
+    ):
+        said = spec if due_s is None else spec.model_copy(update={"deadline_s": due_s})
+        asked = request_of(cell.now_s - ahead_s, SubmitJob(spec=said), f"r{number}")
+        cell.feed(Requested(raw="{}", ahead_s=ahead_s, request=asked.request))
+        wrong = [fact for fact in cell.last.facts if isinstance(fact, SubmissionRefused)]
+        assert bool(wrong) == (due_s is not None)
+        cell.now_s += 300.0

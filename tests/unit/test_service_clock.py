@@ -210,7 +210,11 @@ async def test_a_jobs_deadline_is_by_the_clock_of_who_submits_it_by_an_event(des
     await desk.wait(due_s - desk.clock.now_s())
     await desk.hears(desk.say(node_born("n1")))
     assert service.engine.state.now_s == pytest.approx(cell_s, abs=5.0)
+    await desk.wait(3600.0)
+    await desk.hears(desk.say(job))  # and once more when it is long over
     assert [one async for one in desk.bus.read(dead_letters(EVENTS).name)] == []
+    await desk.hears(desk.say(job.model_copy(update={"deadline_s": due_s + 0.5})))
+    assert len([one async for one in desk.bus.read(dead_letters(EVENTS).name)]) == 1
     await desk.replayed(service)
 
 
