@@ -57,7 +57,8 @@ class Format:
     name: str
     required: Mapping[str, tuple[str, ...]]
     optional: Mapping[str, tuple[str, ...]]
-    parse: Callable[[Row], Parsed]  #: What it gives counts if the row has no problems.
+    #: What it gives counts if the row has no problems; None: of a job that used no GPU.
+    parse: Callable[[Row], Parsed | None]
 
     def missing(self, header: tuple[str, ...]) -> list[str]:
         """Name the required columns that a header lacks."""
@@ -105,11 +106,11 @@ def _pollux(row: Row) -> Parsed:
     return TraceJob(row.line, name, submit_s, gpus, model, batch, None, None)
 
 
-def _generic(row: Row) -> Parsed:
+def _generic(row: Row) -> Parsed | None:
     job = row.name("job_id")
     submit_s = _moment(row, "submit_time")
-    gpus = row.integer("num_gpus", 1, _GPUS_MAX)
-    duration_s = row.number("duration", 0.0, _DURATION_MAX, above=True)
+    gpus = row.integer("num_gpus", 0, _GPUS_MAX)
+    duration_s = row.number("duration", 0.0, _DURATION_MAX)
     tenant_column = "tenant" if row.has("tenant") else "user"
     tenant = row.name(tenant_column) if row.has(tenant_column) else "default"
     model = row.name("model") if row.has("model") else "unknown"
@@ -121,6 +122,8 @@ def _generic(row: Row) -> Parsed:
         row.bad("deadline", f"{kinds[0]}, but the submission {kinds[1]}")
     elif deadline_s < submit_s:
         row.bad("deadline", "is before the job's submission")
+    if not gpus or not duration_s:
+        return None  # accounting has those that needed processors alone, and that never ran
     # A step is a second's work of the recorded run, one sample each.
     steps = 1 if row.problems else max(1, round(duration_s))
     return TraceJob(
@@ -211,17 +214,30 @@ def recognise(path: Path, header: tuple[str, ...]) -> Format:
     )
 
 
-def parse_table(table: Table, kind: Format) -> tuple[list[TraceJob], list[Service], list[BadRow]]:
-    """Read all rows: the training jobs, the inference rows, and what is wrong, by line."""
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What the rows of a file say."""
+
+    jobs: list[TraceJob]
+    services: list[Service]
+    bad: list[BadRow]  #: What is wrong, by line.
+    idle: int  #: Rows of jobs that used no GPU.
+
+
+def parse_table(table: Table, kind: Format) -> Rows:
+    """Read all rows."""
     jobs: list[TraceJob] = []
     services: list[Service] = []
-    bad = list(table.bad)
+    bad, idle = list(table.bad), 0
     first_line: dict[str, int] = {}
     dated: bool | None = None
     for row in table.named(kind.columns(table.header)):
         parsed = kind.parse(row)
         if row.problems:
             bad.extend(row.problems)
+            continue
+        if parsed is None:
+            idle += 1
             continue
         name = parsed.name if isinstance(parsed, Service) else parsed.job
         if name in first_line:
@@ -239,7 +255,7 @@ def parse_table(table: Table, kind: Format) -> tuple[list[TraceJob], list[Servic
             bad.extend(row.problems)
             continue
         jobs.append(parsed)
-    return jobs, services, sorted(bad, key=lambda one: (one.line, one.column))
+    return Rows(jobs, services, sorted(bad, key=lambda one: (one.line, one.column)), idle)
 
 
 def read_jobs(path: Path, kind: str | None = None) -> list[TraceJob]:
@@ -256,9 +272,9 @@ def read_jobs(path: Path, kind: str | None = None) -> list[TraceJob]:
             f"{path}: is a workload of kind {found.name}; this physics needs one with the columns "
             f"{', '.join(wanted.required)}."
         )
-    jobs, _, bad = parse_table(table, found)
-    if bad:
-        raise WorkloadError(f"{path}: bad rows. Correct them.", bad)
-    if not jobs:
+    rows = parse_table(table, found)
+    if rows.bad:
+        raise WorkloadError(f"{path}: bad rows. Correct them.", rows.bad)
+    if not rows.jobs:
         raise WorkloadError(f"{path}: has no training job that can be used.")
-    return jobs
+    return rows.jobs

@@ -129,7 +129,8 @@ def read_workload(path: Path, *, profiles: Profiles | None = None) -> Workload:
     """
     table = read_table(path)
     kind = recognise(path, table.header)
-    rows, services, bad = parse_table(table, kind)
+    read = parse_table(table, kind)
+    rows, services, bad = read.jobs, read.services, read.bad
     arrivals: list[JobArrival] = []
     maker = _Maker(profiles)
     rows.sort(key=lambda row: (row.submit_s, row.line))
@@ -149,6 +150,11 @@ def read_workload(path: Path, *, profiles: Profiles | None = None) -> Workload:
     if not arrivals:
         raise WorkloadError(f"{path}: has no training job that can be used.")
     notes = list(maker.notes())
+    if read.idle:
+        notes.append(
+            f"{read.idle:,} of {len(table.rows):,} rows are left out: their jobs had no GPU, or "
+            "ran for 0 s."
+        )
     used = set(kind.columns(table.header).values())
     ignored = [name for index, name in enumerate(table.header) if name and index not in used]
     if ignored:

@@ -62,12 +62,12 @@ def test_bad_usage_is_said_in_a_sentence(
 
 def test_each_bad_row_of_a_trace_has_a_line(tidegate: Run, tmp_path: Path) -> None:
     trace = tmp_path / "t.csv"
-    trace.write_text("job_id,submit_time,num_gpus,duration\na,0,1,x\nb,0,0,5\n")
+    trace.write_text("job_id,submit_time,num_gpus,duration\na,0,1,x\nb,0,-1,5\n")
     first, *rows = tidegate.refuses("simulate", "--workload", trace).splitlines()
     assert first == f"{trace}: 2 bad rows in a philly file. Correct them."
     assert rows == [
         "  line 2, duration: 'x' is not a number.",
-        "  line 3, num_gpus: '0' must be at least 1.",
+        "  line 3, num_gpus: '-1' must be at least 0.",
     ]
     trace.write_text("id,start\na,0\n")
     first, *formats = tidegate.refuses("simulate", "--workload", trace).splitlines()

@@ -52,6 +52,19 @@ def test_elasticflow_row(tmp_path: Path) -> None:
     assert job.gpu_s == pytest.approx(2 * 1200)
 
 
+def test_what_used_no_gpu_is_left_out_and_said(tmp_path: Path) -> None:
+    head = "job_id,user,gpu_num,cpu_num,state,submit_time,duration,queue"
+    rows = (
+        "1,u,0,4,COMPLETED,2020-04-01 00:00:01,300,1",  # processors alone
+        "2,u,8,32,COMPLETED,2020-04-01 00:00:03,3600,1",
+        "3,u,1,4,FAILED,2020-04-01 00:10:03,0,1",  # never ran
+    )
+    workload = read_workload(write(tmp_path, "\n".join((head, *rows))))
+    assert [job.submission.job for job in workload.jobs] == ["2"]
+    assert "2 of 3 rows are left out: their jobs had no GPU, or ran for 0 s." in workload.notes
+    assert "no training job" in str(refused(tmp_path, "\n".join((head, rows[0]))))
+
+
 def test_older_elasticflow_columns_and_best_effort(tmp_path: Path) -> None:
     head = (
         "job_id,submit_time,real_iteration,model_name,ddl,batch_size,num_gpu,"
