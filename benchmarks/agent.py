@@ -35,9 +35,9 @@ from bus.memory import MemoryBus
 from bus.signing import Signer
 from runtime.executors.processes import workers_of
 from schemas.commands import CommandData, GangSpec, LendNode, StartGang
-from schemas.events import RatePoint
+from schemas.events import CommandAcknowledged, RatePoint
 from schemas.programs import Program
-from schemas.topics import COMMANDS
+from schemas.topics import COMMANDS, EVENTS
 from schemas.values import NodeGpus
 from tests.metering.pages import page, served, text
 from tests.mosquitto import Mosquitto, wired
@@ -152,7 +152,7 @@ async def _measured(machine: str, seconds: float, folder: Path, url: str) -> dic
             said = bridge.counters
             await _until(lambda: said.forwarded_up > 0, "the agent does not report its birth")
             await _order(bus, name, LendNode(node=name, loan="loan-1"), 0, signer)
-            await asyncio.sleep(1.0)
+            await _answered(bus)
             await _order(bus, name, _gang(name), 1, signer)
             if machine != "simulated":
                 await _until(lambda: _processes(name) > _GPUS, "the gang does not begin")
@@ -262,6 +262,15 @@ async def _order(
 ) -> None:
     value = ordered(data, sequence, agent, time.time())
     await bus.publish(Message(COMMANDS.name, agent, value, signer.headers(value)))
+
+
+async def _answered(bus: MemoryBus) -> None:
+    """Wait until the agent has said that its node is lent: nothing starts there before."""
+    said, until_s = CommandAcknowledged.TYPE.encode(), time.perf_counter() + _PATIENCE_S
+    while not [one async for one in bus.read(EVENTS.name) if said in (one.value or b"")]:
+        if time.perf_counter() > until_s:
+            raise RuntimeError("the node is not lent")
+        await asyncio.sleep(0.05)
 
 
 def _gang(node: str) -> StartGang:
