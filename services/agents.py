@@ -12,8 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from structlog.stdlib import BoundLogger
-
 from bus.clock import Clock
 from bus.contract import BusError, Link, Message
 from bus.wire import Client
@@ -31,6 +29,7 @@ from schemas.codec import Rejected, decode_event, encode, event
 from schemas.events import LinkLost
 from schemas.topics import EVENTS
 from services.config import Config, ConfigError
+from services.logs import Log
 from services.machines import CPU, RealMachine
 from services.metrics import RoleName, Sample
 from services.probe import BusProbe
@@ -63,7 +62,7 @@ class AgentRole:
         link: Link,
         clock: Clock,
         config: Config,
-        log: BoundLogger,
+        log: Log,
         line: Client | None = None,
         probe: BusProbe | None = None,
         machine: RealMachine | None = None,

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from structlog.stdlib import BoundLogger
-
 from bus.bridge import Bridge
 from bus.clock import Clock, SystemClock
 from bus.contract import BusError
@@ -17,6 +15,7 @@ from bus.options import KafkaOptions, MqttOptions
 from bus.wire import Incoming
 from services.backends import kafka_of
 from services.config import Config
+from services.logs import Log
 from services.metrics import Sample
 from services.probe import BusProbe
 from services.process import serve
@@ -34,7 +33,7 @@ def main(config: Config) -> int:
     if kafka is None:
         raise BusError("bus: a bridge carries to Kafka; write kafka:")
 
-    def make(log: BoundLogger) -> "BridgeRole":
+    def make(log: Log) -> "BridgeRole":
         return BridgeRole(config, kafka, mqtt, clock, log)
 
     return serve("bridge", config.bridge.name, config, make)
@@ -49,7 +48,7 @@ class BridgeRole:
         kafka: KafkaOptions,
         mqtt: MqttOptions,
         clock: Clock,
-        log: BoundLogger,
+        log: Log,
     ) -> None:
         name = config.bridge.name
         self._buses = {cell: KafkaBus.open(kafka, clock, cell) for cell in kafka.cells}

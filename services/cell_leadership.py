@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, get_args
 
-from structlog.stdlib import BoundLogger
-
 from bus.clock import Clock
 from bus.contract import Bus, BusError, Fenced, Record, Unreadable
 from scheduler.core import facts
@@ -19,6 +17,7 @@ from scheduler.service import SchedulerService
 from scheduler.service_config import ServiceConfig
 from services.cell_samples import state_samples, use_samples
 from services.decisions import tell_decisions
+from services.logs import Log
 from services.metrics import Sample, histogram
 from services.probe import ANSWER_S
 from services.refusals import Refusals
@@ -40,7 +39,7 @@ class CellLeadership:
         open_bus: Callable[[], Bus],
         clock: Clock,
         signer: Signs | None,
-        log: BoundLogger,
+        log: Log,
     ) -> None:
         self.config = config
         self._open_bus, self._clock, self._signer = open_bus, clock, signer

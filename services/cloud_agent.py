@@ -1,7 +1,5 @@
 """`tidegate cloud-agent`: looks after a cluster's nodes, over Kafka or a file."""
 
-from structlog.stdlib import BoundLogger
-
 from bus.clock import SystemClock
 from cloud_agent.agent import CloudAgentConfig, build_agent
 from runtime.build import Options
@@ -15,6 +13,7 @@ from services.agents import (
 )
 from services.backends import kafka_of, open_bus_of
 from services.config import Config
+from services.logs import Log
 from services.probe import BusProbe
 from services.process import serve
 
@@ -32,7 +31,7 @@ def main(config: Config) -> int:
     )
     options, clock = kafka_of(config), SystemClock()
 
-    def make(log: BoundLogger) -> AgentRole:
+    def make(log: Log) -> AgentRole:
         bus = open_bus_of(config, options, clock, config.cell)
         machine, real = machine_of(config, lendable=about.pool_kind != "training")
         agent = build_agent(about, bus, clock, state_file(config), machine)

@@ -4,10 +4,9 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from structlog.stdlib import BoundLogger
-
 from scheduler.core import facts
 from scheduler.core.stimuli import Decision, Stimulus
+from services.logs import Log
 
 #: The facts that are logged above debug.
 _LEVELS: dict[type[Any], tuple[int, str]] = {
@@ -31,7 +30,7 @@ _LEAVING = (facts.GangCheckpointing, facts.GangStopping)
 _SHOWN = ("job", "epoch", "node", "pool", "loan", "command", "reason", "detail", "error", "step")
 
 
-def tell_decisions(log: BoundLogger) -> Callable[[Stimulus, Decision], None]:
+def tell_decisions(log: Log) -> Callable[[Stimulus, Decision], None]:
     """Give a watcher that logs each fact with the message that caused it."""
 
     def tell(stimulus: Stimulus, decision: Decision) -> None:

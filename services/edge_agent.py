@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-from structlog.stdlib import BoundLogger
-
 from bus.clock import SystemClock
 from bus.mqtt import MqttLink
 from edge_agent.agent import EdgeAgentConfig, build_agent
@@ -17,6 +15,7 @@ from services.agents import (
 )
 from services.backends import open_bus_of
 from services.config import Config, ConfigError
+from services.logs import Log
 from services.process import serve
 
 
@@ -39,7 +38,7 @@ def main(config: Config) -> int:
     on_file, clock = config.bus.startswith("sqlite:"), SystemClock()
     options = None if on_file else config.mqtt.options()
 
-    def make(log: BoundLogger) -> AgentRole:
+    def make(log: Log) -> AgentRole:
         machine, real = machine_of(config, lendable=True)
         if options is None:
             bus = open_bus_of(config, None, clock, config.cell)

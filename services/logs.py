@@ -1,9 +1,11 @@
 """Logs on standard error: one JSON object per line, or text; those of libraries, too."""
 
+import json
 import logging
 import sys
-
-import structlog
+from collections.abc import Mapping, MutableMapping
+from datetime import UTC, datetime
+from typing import Any
 
 from services.sections import LogSection
 
@@ -34,33 +36,51 @@ class _DropRepeats(logging.Filter):
         return True
 
 
-def configure(section: LogSection, **about: str) -> structlog.stdlib.BoundLogger:
+class Log(logging.LoggerAdapter[logging.Logger]):
+    """A logger whose lines have fields: `log.info("leads", epoch=3)`."""
+
+    def bind(self, **fields: Any) -> "Log":
+        """Give one whose lines have these, too."""
+        return Log(self.logger, {**(self.extra or {}), **fields})
+
+    def process(
+        self, msg: Any, kwargs: MutableMapping[str, Any]
+    ) -> tuple[Any, MutableMapping[str, Any]]:
+        """Make fields of all that is not `logging`'s own."""
+        own = {name: kwargs[name] for name in ("exc_info", "stacklevel") if name in kwargs}
+        said = {name: value for name, value in kwargs.items() if name not in own}
+        return msg, {**own, "extra": {"fields": {**(self.extra or {}), **said}}}
+
+
+class _Lines(logging.Formatter):
+    """Writes a JSON object, or text."""
+
+    def __init__(self, about: Mapping[str, str], *, text: bool) -> None:
+        super().__init__()
+        self._about, self._text = about, text
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {**self._about, **getattr(record, "fields", {})}
+        at = datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z")
+        said, level = record.getMessage(), record.levelname.lower()
+        trace = self.formatException(record.exc_info) if record.exc_info else ""
+        if self._text:
+            shown = " ".join(f"{name}={_shown(value)}" for name, value in fields.items())
+            return f"{at} [{level}] {said} {shown}" + (f"\n{trace}" if trace else "")
+        line = {**fields, "event": said, "level": level, "logger": record.name, "timestamp": at}
+        return json.dumps({**line, "exception": trace} if trace else line, default=repr)
+
+
+def _shown(value: object) -> str:
+    plain = isinstance(value, str) and value.isprintable() and " " not in value
+    return str(value) if plain else repr(value)
+
+
+def configure(section: LogSection, **about: str) -> Log:
     """Send everything to standard error; give a logger that adds `about` to every line."""
-    shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    last: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer()
-        if section.format == "json"
-        else structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
-        )
-    )
-    render: list[structlog.typing.Processor] = [
-        structlog.stdlib.ProcessorFormatter.remove_processors_meta
-    ]
-    if section.format == "json":
-        render.append(structlog.processors.format_exc_info)
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(_DropRepeats())
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[_say_about(about), *shared], processors=[*render, last]
-        )
-    )
+    handler.setFormatter(_Lines(about, text=section.format == "text"))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(section.level.upper())
@@ -71,23 +91,4 @@ def configure(section: LogSection, **about: str) -> structlog.stdlib.BoundLogger
         debug = section.level == "debug"
         logging.getLogger(library).setLevel(logging.WARNING if debug else _NEVER)
     logging.captureWarnings(capture=True)
-    structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=True,
-    )
-    log: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger("tidegate").bind(**about)
-    return log
-
-
-def _say_about(about: dict[str, str]) -> structlog.typing.Processor:
-    def add(_: object, __: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
-        line.update(about)
-        return line
-
-    return add
+    return Log(logging.getLogger("tidegate"), about)

@@ -9,15 +9,13 @@ import signal
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from structlog.stdlib import BoundLogger
-
 from bus.contract import BusError
 from bus.steady import MACHINE
 from runtime.store import StoreError
 from schemas.release import release
 from services.config import Config
 from services.http import HttpServer, as_json, as_metrics
-from services.logs import configure
+from services.logs import Log, configure
 from services.loop_monitor import STUCK_S, LoopMonitor
 from services.metrics import AGENTS, Page, RoleName, Sample
 from services.secret_files import open_to_all
@@ -58,7 +56,7 @@ class Role(Protocol):
         ...
 
 
-def serve(role: RoleName, name: str, config: Config, make: Callable[[BoundLogger], Role]) -> int:
+def serve(role: RoleName, name: str, config: Config, make: Callable[[Log], Role]) -> int:
     """Run a role until it is told to end; give the exit code. `make` is called in the loop.
 
     Raises:
@@ -67,9 +65,7 @@ def serve(role: RoleName, name: str, config: Config, make: Callable[[BoundLogger
     return asyncio.run(_serve(role, name, config, make))
 
 
-async def _serve(
-    role: RoleName, name: str, config: Config, make: Callable[[BoundLogger], Role]
-) -> int:
+async def _serve(role: RoleName, name: str, config: Config, make: Callable[[Log], Role]) -> int:
     about = {"cell": config.cell} if role in AGENTS else {}
     log = configure(config.log, role=role, name=name, **about)
     for sentence in config.deprecated:
@@ -91,7 +87,7 @@ async def _serve(
             server.close()
 
 
-async def _until_told(role: Role, log: BoundLogger) -> int:
+async def _until_told(role: Role, log: Log) -> int:
     told = asyncio.Event()
 
     def hear() -> None:
@@ -125,7 +121,7 @@ async def _until_told(role: Role, log: BoundLogger) -> int:
     return 0
 
 
-async def _refresh(role: Role, log: BoundLogger) -> None:
+async def _refresh(role: Role, log: Log) -> None:
     """Refresh metrics, and log when the role becomes ready or stops being ready."""
     said: set[str] | None = set()  # of this outage; None: it is ready
     steps = 0

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from typing import Any
 
-from structlog.stdlib import BoundLogger
+from services.logs import Log
 
 #: Refusals told of one by one in a minute, however many there are.
 TOLD_MAX = 5
@@ -14,7 +15,7 @@ _SHOWN_MAX = 200
 class Refusals:
     """Logs refusals without flooding the log; the same one at most once a minute."""
 
-    def __init__(self, log: BoundLogger, event: str) -> None:
+    def __init__(self, log: Log, event: str) -> None:
         """`event` says on each line what was refused, such as `event refused`."""
         self._log, self._event = log, event
         self._from_s = 0.0
@@ -37,7 +38,7 @@ class Refusals:
         self._untold += total - self._total
         self._total = total
         for one in refused:
-            about = {key: text[:_SHOWN_MAX] for key, text in one.items() if text}
+            about: dict[str, Any] = {key: text[:_SHOWN_MAX] for key, text in one.items() if text}
             if len(self._told) < TOLD_MAX and about not in self._told:
                 self._told.append(about)
                 self._untold -= 1

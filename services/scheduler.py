@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
-from structlog.stdlib import BoundLogger
-
 from bus.clock import Clock, SystemClock
 from bus.contract import BusError, Fenced
 from bus.options import KafkaOptions
@@ -18,6 +16,7 @@ from scheduler.service_options import SOURCE_RATES, ServiceOptions
 from services.backends import join, kafka_of, open_bus_of
 from services.cell_leadership import CellLeadership, LeaderTerm
 from services.config import Config
+from services.logs import Log
 from services.metrics import Sample
 from services.process import serve
 
@@ -37,7 +36,7 @@ def main(config: Config) -> int:
     options, clock = kafka_of(config), SystemClock()
     garbage.put_off()
 
-    def make(log: BoundLogger) -> "SchedulerRole":
+    def make(log: Log) -> "SchedulerRole":
         if signer is None:
             log.warning("commands are not signed; set scheduler.signing_key_file")
         if options is not None and section.takes_unsigned:
@@ -56,7 +55,7 @@ class SchedulerRole:
         options: KafkaOptions | None,
         clock: Clock,
         signer: Signer | None,
-        log: BoundLogger,
+        log: Log,
     ) -> None:
         names = (config.cell,) if options is None else options.cells
         self._log = log

@@ -1,10 +1,10 @@
 """What an agent as a process says beside what its core says."""
 
 import asyncio
+import logging
 from pathlib import Path
 
 import pytest
-import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bus.clock import Clock, SystemClock
@@ -20,6 +20,7 @@ from schemas.events import LinkLost
 from schemas.topics import COMMANDS, EVENTS
 from services.agents import AgentRole
 from services.config import load
+from services.logs import Log
 from tests.patience import until
 from tests.post import ordered
 
@@ -54,7 +55,7 @@ def role(
     about = CloudAgentConfig("a", "train", "training", ("n1",), 4, options=options or Options())
     clock = clock or SystemClock()
     agent = build_agent(about, bus, clock, folder / "a.db", simulated())
-    log = structlog.stdlib.get_logger()
+    log = Log(logging.getLogger())
     return AgentRole("cloud-agent", agent, bus, clock, load(file), log)
 
 

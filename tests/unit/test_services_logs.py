@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import structlog
 
 from scheduler.core import facts
 from scheduler.core.stimuli import Cause, Decision, Stimulus, TimePassed
@@ -23,7 +22,6 @@ def _as_it_was() -> Iterator[None]:
     yield
     root.handlers[:], root.level = handlers, level
     logging.captureWarnings(capture=False)
-    structlog.reset_defaults()
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:

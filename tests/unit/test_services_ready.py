@@ -10,7 +10,6 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-import structlog
 
 from bus.clock import SystemClock
 from bus.contract import BusError, Message, Unreadable
@@ -36,7 +35,6 @@ def _as_it_was() -> Iterator[None]:
     yield
     root.handlers[:], root.level = handlers, level
     logging.captureWarnings(capture=False)
-    structlog.reset_defaults()
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:

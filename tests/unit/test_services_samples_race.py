@@ -1,17 +1,17 @@
 """A scrape while the event loop goes on counting: it has a thread of its own."""
 
+import logging
 import sys
 import threading
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
-import structlog
-
 from bus.clock import SystemClock
 from bus.contract import Bus
 from scheduler.service_config import ServiceConfig
 from services.cell_leadership import CellLeadership
+from services.logs import Log
 
 
 def test_what_is_counted_meanwhile_ends_no_scrape() -> None:
@@ -19,7 +19,7 @@ def test_what_is_counted_meanwhile_ends_no_scrape() -> None:
         raise AssertionError
 
     cell = CellLeadership(
-        ServiceConfig(cell="c"), no_bus, SystemClock(), None, structlog.stdlib.get_logger()
+        ServiceConfig(cell="c"), no_bus, SystemClock(), None, Log(logging.getLogger())
     )
     counts, asked = Counter[str](), Counter[tuple[str, str]]()
     intake = SimpleNamespace(counts=counts, requests=SimpleNamespace(counts=asked))

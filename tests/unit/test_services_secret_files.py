@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from services import process
 from services.config import Config, load
@@ -22,7 +21,6 @@ def _as_it_was() -> Iterator[None]:
     yield
     root.handlers[:], root.level = handlers, level
     logging.captureWarnings(capture=False)
-    structlog.reset_defaults()
 
 
 class Brief:
