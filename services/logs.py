@@ -49,7 +49,7 @@ class Log(logging.LoggerAdapter[logging.Logger]):
         """Make fields of all that is not `logging`'s own."""
         own = {name: kwargs[name] for name in ("exc_info", "stacklevel") if name in kwargs}
         said = {name: value for name, value in kwargs.items() if name not in own}
-        return msg, {**own, "extra": {"fields": {**(self.extra or {}), **said}}}
+        return msg, {**own, "extra": {"tidegate": {**(self.extra or {}), **said}}}
 
 
 class _Lines(logging.Formatter):
@@ -60,7 +60,7 @@ class _Lines(logging.Formatter):
         self._about, self._text = about, text
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = {**self._about, **getattr(record, "fields", {})}
+        fields = {**self._about, **getattr(record, "tidegate", {})}
         at = datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z")
         said, level = record.getMessage(), record.levelname.lower()
         trace = self.formatException(record.exc_info) if record.exc_info else ""
