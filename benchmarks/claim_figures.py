@@ -171,6 +171,10 @@ def moved(raw: Raw) -> str:
     return f"{raw['steps_lost']} and {raw['steps_repeated']} of {raw['steps']:,}"
 
 
+def agent_memory(raw: Raw) -> str:
+    return f"{raw['figures']['agent_nvml_rss_mib']:.1f} MiB"
+
+
 def lent_mean(*raws: Raw) -> str:
     return ", ".join(f"{raw['rows'][0]['lent']['mean_jct_s']:,.0f} s" for raw in raws)
 

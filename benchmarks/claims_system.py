@@ -207,9 +207,9 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "real-work.md",
-        "resident memory of an edge agent",
-        "59.2 MiB",
-        f"some 5.5 more since structlog loads rich again; aim 60; {UNKEPT}",
-        command="python -m benchmarks.agent --seconds 20",
+        "resident memory of an edge agent that meters its GPUs and scrapes its owner",
+        figures.agent_memory,
+        "aim 60; on a stand-in for NVML's library",
+        ("agent.json",),
     ),
 )

@@ -163,6 +163,55 @@ def sia(data: Path, name: str) -> str:
     return "\n".join(lines)
 
 
+#: What the page of completion times says of a row beside the policy's name.
+_KNOWN = {
+    "tide": "`tide`, models learned",
+    "tide-unknown": "`tide`, [lengths unknown too](unknown-lengths.md)",
+    "tide-true": "`tide`, true goodput",
+    "pollux": "`pollux`, models learned",
+}
+
+
+def completion_times(data: Path) -> str:
+    """Make the table of all policies on Pollux's workloads, the shortest mean first."""
+    rows = json.loads((data / "completion-times.json").read_text("utf-8"))["runs"]
+    loads = [name for name in rows[0] if name.startswith("at_load_")]
+    columns = (
+        *("policy", "mean, s", "median, s", "p99, s", "restarts", "change"),
+        *(f"load {name.removeprefix('at_load_')}" for name in loads),
+    )
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for row in sorted(rows, key=lambda row: float(row["mean_jct_s"])):
+        cells = (
+            _KNOWN.get(row["policy"], f"`{row['policy']}`"),
+            *(f"{row[name]:,.0f}" for name in ("mean_jct_s", "p50_jct_s", "p99_jct_s", "restarts")),
+            *(_change(row[name]) for name in ("against_published_pollux", *loads)),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def deadlines(data: Path, name: str) -> str:
+    """Make the table of deadlines met; the last policy is compared with the best of the others."""
+    rows = json.loads((data / f"{name}.json").read_text("utf-8"))["runs"]
+    policies = list(dict.fromkeys(row["policy"] for row in rows))
+    columns = ["trace", "nodes of 8", "jobs", "alone", "together"]
+    columns += [part for policy in policies for part in (f"`{policy}`", "promises it broke")]
+    lines = [f"| {' | '.join((*columns, 'closed'))} |", "|---" * (len(columns) + 1) + "|"]
+    for trace, nodes in dict.fromkeys((row["trace"], row["nodes"]) for row in rows):
+        mine = [row for row in rows if (row["trace"], row["nodes"]) == (trace, nodes)]
+        best, bound = max(row["ratio"] for row in mine[:-1]), mine[0]["bound"]
+        gap, won = bound - best, mine[-1]["ratio"] - best
+        said = [(f"{row['ratio']:.4f}", f"{row['promises_broken']:,}") for row in mine]
+        cells = (
+            *(trace, str(nodes), f"{mine[0]['jobs']:,}", f"{mine[0]['alone']:.4f}", f"{bound:.4f}"),
+            *(part for pair in said for part in pair),
+            f"{won / gap:.0%}" if gap > 1e-9 else "at the bound",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def failures(data: Path, name: str) -> str:
     """Make the table of policies whose nodes fail: means over seeds, sums where counts are."""
     raw = json.loads((data / f"{name}.json").read_text("utf-8"))
@@ -203,7 +252,9 @@ def _mean(runs: Sequence[Mapping[str, Any]], name: str) -> float:
 #: By name, each table's maker, from the folder of raw files.
 TABLES: Mapping[str, Callable[[Path], str]] = {
     "capacity": lambda data: capacity(data, ""),
+    "completion-times": completion_times,
     "console": console,
+    "deadlines-other": lambda data: deadlines(data, "deadlines-other"),
     "fleets": fleets,
     "gpu-types": lambda data: gpu_types(data, "gpu-types"),
     "gpu-types-30": lambda data: gpu_types(data, "gpu-types-30"),
