@@ -128,6 +128,12 @@ def closed(peers: Raw, own: Raw) -> str:
     return f"{together} on average of {count} cases; {alone} of the gap to each job alone"
 
 
+def closed_elsewhere(*raws: Raw) -> str:
+    """Do the same where all policies are in the same files."""
+    rows = [row for raw in raws for row in raw["runs"]]
+    return closed({"runs": rows}, {"runs": [row for row in rows if row["policy"] == "tide"]})
+
+
 def paid(*raws: Raw) -> str:
     return ", ".join(f"{100 * of(raw['rows'], policy='tide')['paid']:.0f} %" for raw in raws)
 

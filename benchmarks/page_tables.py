@@ -191,9 +191,10 @@ def completion_times(data: Path) -> str:
     return "\n".join(lines)
 
 
-def deadlines(data: Path, name: str) -> str:
+def deadlines(data: Path, *names: str) -> str:
     """Make the table of deadlines met; the last policy is compared with the best of the others."""
-    rows = json.loads((data / f"{name}.json").read_text("utf-8"))["runs"]
+    files = [json.loads((data / f"{name}.json").read_text("utf-8")) for name in names]
+    rows = [row for raw in files for row in raw["runs"]]
     policies = list(dict.fromkeys(row["policy"] for row in rows))
     columns = ["trace", "nodes of 8", "jobs", "alone", "together"]
     columns += [part for policy in policies for part in (f"`{policy}`", "promises it broke")]
@@ -254,7 +255,7 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "capacity": lambda data: capacity(data, ""),
     "completion-times": completion_times,
     "console": console,
-    "deadlines-other": lambda data: deadlines(data, "deadlines-other"),
+    "deadlines-other": lambda data: deadlines(data, "deadlines-cluster09"),
     "fleets": fleets,
     "gpu-types": lambda data: gpu_types(data, "gpu-types"),
     "gpu-types-30": lambda data: gpu_types(data, "gpu-types-30"),
