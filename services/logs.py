@@ -61,7 +61,8 @@ class _Lines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {**self._about, **getattr(record, "tidegate", {})}
-        at = datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z")
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds")
+        at = at.replace("+00:00", "Z")
         said, level = record.getMessage(), record.levelname.lower()
         trace = self.formatException(record.exc_info) if record.exc_info else ""
         if self._text:
