@@ -67,7 +67,7 @@ class _Lines(logging.Formatter):
         trace = self.formatException(record.exc_info) if record.exc_info else ""
         if self._text:
             shown = " ".join(f"{name}={_shown(value)}" for name, value in fields.items())
-            return f"{at} [{level}] {said} {shown}" + (f"\n{trace}" if trace else "")
+            return f"{at} [{level}] {record.name}: {said} {shown}" + (f"\n{trace}" if trace else "")
         line = {**fields, "event": said, "level": level, "logger": record.name, "timestamp": at}
         return json.dumps({**line, "exception": trace} if trace else line, default=repr)
 

@@ -4,6 +4,7 @@ import json
 import logging
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,10 +54,17 @@ def test_one_object_a_line_with_who_says_it(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_text_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    configure(LogSection(format="text"), role="bridge", name="b1").info("started", port=1)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "started" in line
-    assert "b1" in line
+    log = configure(LogSection(format="text"), role="bridge", name="b1")
+    log.info("started", port=1, reasons=["no 100% sure word"], of=Path("a b"))
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        logging.getLogger("asyncio").exception("a callback of %s", "theirs")
+    line, theirs, *raised = capsys.readouterr().err.splitlines()
+    fields = "role=bridge name=b1 port=1 reasons=['no 100% sure word'] of=PosixPath('a b')"
+    assert line.partition("Z ")[2] == f"[info] tidegate: started {fields}"
+    assert theirs.endswith("[error] asyncio: a callback of theirs role=bridge name=b1")
+    assert raised[-1] == "ValueError: broken"
 
 
 def test_decisions_say_for_whom_and_why(capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,7 +117,7 @@ def test_what_repeats_itself_is_said_again_after_the_clock_was_set_back(
 
     def made(*args: Any, **more: Any) -> logging.LogRecord:
         said = record(*args, **more)
-        if said.name == "mqtt":  # others are copies of it, to be written
+        if said.name == "mqtt":
             said.created = next(moments)
         return said
 
