@@ -1,12 +1,13 @@
 """Real Kafka and Mosquitto for tests: those of the environment, or a pair of our own."""
 
+import fcntl
 import itertools
 import json
 import os
 import secrets
 import signal
-import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -108,14 +109,25 @@ def need_brokers() -> None:
 
 
 @pytest.fixture(scope="session")
-def _shared_brokers() -> Iterator[Brokers]:
+def _shared_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    """One pair for all workers: the first starts it, and whoever leaves last stops it.
+
+    A Kafka of each worker would warm up anew, and take a second of processor time a minute for
+    nothing. Namespaces keep the workers' tests apart.
+    """
     need_brokers()
-    with tempfile.TemporaryDirectory(prefix="tidegate-brokers-") as folder:
-        brokers = Brokers.start(Path(folder))
+    session = tmp_path_factory.getbasetemp()
+    folder = (session.parent if "PYTEST_XDIST_WORKER" in os.environ else session) / "shared-brokers"
+    folder.mkdir(exist_ok=True)
+    with (folder / "users").open("w") as users:
+        fcntl.flock(users, fcntl.LOCK_SH)  # of a worker that dies, the system takes it back
         try:
-            yield brokers
+            yield Brokers.start(folder)
         finally:
-            brokers.down()
+            fcntl.flock(users, fcntl.LOCK_UN)
+            with suppress(BlockingIOError):  # somebody else uses them, or stops them
+                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                Brokers(folder).down()
 
 
 @pytest.fixture(scope="session")
