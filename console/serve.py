@@ -11,6 +11,7 @@ import typer
 
 from console import service
 from console.output import fail
+from console.start import importing_late
 
 ConfigPath = Annotated[
     Path | None,
@@ -83,8 +84,9 @@ def _serve(verb: str, config: Path | None, settings: list[str] | None) -> None:
 
 @contextlib.contextmanager
 def needing(extra: str) -> Iterator[None]:
-    """Say which extra to install where a module turns out to be missing."""
+    """Import what an extra brings; say which to install where a module turns out to be missing."""
     try:
-        yield
+        with importing_late():
+            yield
     except ModuleNotFoundError as error:
         fail(f"{error.name} is not installed; pip install 'tidegate[{extra}]' has all it needs.")

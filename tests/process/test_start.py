@@ -35,6 +35,25 @@ def test_a_command_looks_for_garbage_but_not_in_what_it_imported(
     assert (ran.returncode, ran.stderr.splitlines()[-1]) == (code, "True True True"), ran.stderr
 
 
+#: The same of what a verb imports late: whether that is among what garbage is looked for in.
+_LATE = """
+import gc, sys
+from console.main import main
+code = main()
+late = vars(sys.modules["gateway.server"])
+print(gc.isenabled(), any(one is late for one in gc.get_objects()), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def test_nor_among_what_a_verb_imports_when_it_needs_it() -> None:
+    words = ("serve", "none.db")
+    ran = subprocess.run(
+        [sys.executable, "-c", _LATE, *words], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stderr.splitlines()[-1]) == (2, "True False"), ran.stderr
+
+
 def test_who_calls_it_looks_for_garbage_as_before(capsys: pytest.CaptureFixture[str]) -> None:
     before = gc.get_freeze_count()
     assert main(["--version"]) == 0
