@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from scheduler.estimator.goodput import (
     Batches,
@@ -115,6 +115,7 @@ def test_a_batch_stays_within_what_is_allowed() -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
+@example(580720)
 @settings(max_examples=25, deadline=None)
 def test_a_fit_explains_all_of_the_data_and_what_lies_beyond(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -125,10 +126,11 @@ def test_a_fit_explains_all_of_the_data_and_what_lies_beyond(seed: int) -> None:
     true = StepTime(alpha_c, beta_c, *across, alpha_r, beta_r, rng.uniform(1, 5))
     found = fit(observed(true, EVERYWHERE))
     beyond = [(2, 6, 48), (5, 20, 100), (12, 48, 24)]
-    nodes, gpus, micro = (np.array(column) for column in zip(*[*EVERYWHERE, *beyond], strict=True))
-    expected = true.step_s(nodes, gpus, micro)
-    assert found.step_s(nodes, gpus, micro) == pytest.approx(expected, rel=0.03)
-    assert found.pass_s(micro) == pytest.approx(true.pass_s(micro), rel=0.01)
+    for where, off in ((EVERYWHERE, 0.01), (beyond, 0.06)):
+        nodes, gpus, micro = (np.array(column) for column in zip(*where, strict=True))
+        expected = true.step_s(nodes, gpus, micro)
+        assert found.step_s(nodes, gpus, micro) == pytest.approx(expected, rel=off)
+        assert found.pass_s(micro) == pytest.approx(true.pass_s(micro), rel=0.01)
 
 
 def test_a_fit_finds_the_parameters() -> None:
