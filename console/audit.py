@@ -51,7 +51,7 @@ def acts(at: Source) -> Found:
         "acts": [asdict(act) for act in seen.it],
     }
     if not seen.it:
-        return Found(document, ["Nobody has asked for anything in this log."])
+        return Found(document, [Text(f"Nobody has asked for anything in {at.name}.")])
     rows: list[list[Text | str]] = [
         [
             str(act.entry),
