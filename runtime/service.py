@@ -119,7 +119,7 @@ class AgentService:
 
     @property
     def bootid(self) -> int:
-        """How often the agent has started before, or the minute of its start if that is more."""
+        """How often the agent has started before, or the moment of its start if that is more."""
         return self._store.bootid
 
     @property

@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bus.clock import Clock, SystemClock
-from bus.contract import Message
+from bus.contract import Bus, Message
 from bus.memory import MemoryBus
 from bus.signing import Signer, Verifier
 from cloud_agent.agent import CloudAgentConfig, build_agent
@@ -21,6 +21,7 @@ from schemas.topics import COMMANDS, EVENTS
 from services.agents import AgentRole
 from services.config import load
 from services.logs import Log
+from tests.desk import open_desk
 from tests.patience import until
 from tests.post import ordered
 
@@ -48,7 +49,7 @@ class Ahead(SystemClock):
 
 
 def role(
-    folder: Path, bus: MemoryBus, options: Options | None = None, clock: Clock | None = None
+    folder: Path, bus: Bus, options: Options | None = None, clock: Clock | None = None
 ) -> AgentRole:
     file = folder / "tidegate.toml"
     file.write_text(CONFIG)
@@ -77,6 +78,20 @@ async def test_a_newer_start_is_a_reason_not_to_be_ready(tmp_path: Path) -> None
     assert not any("newer start" in one for one in made.problems())
     made._agent.newer_boot = made._agent.bootid + 7
     assert any("newer start" in one and "end one of the two" in one for one in made.problems())
+
+
+async def test_of_two_that_start_in_one_minute_the_first_is_not_ready(tmp_path: Path) -> None:
+    async with open_desk("memory", tmp_path) as desk:
+        desk.start()
+        made: list[AgentRole] = []
+        for name in ("first", "last"):
+            (folder := tmp_path / name).mkdir()
+            made.append(role(folder, desk.bus, clock=desk.clock))
+            desk.tasks.append(asyncio.create_task(made[-1]._agent.run()))
+            await desk.wait(5.0)
+        await desk.wait(70.0)
+        first, last = ["newer start" in " ".join(one.problems()) for one in made]
+    assert (first, last) == (True, False)
 
 
 @pytest.mark.parametrize("leased", [True, False])
