@@ -43,8 +43,9 @@ class Schedule:
     """How often an agent reports. Periods are aligned, so that all agents report together."""
 
     telemetry_every_s: Seconds = 60.0  #: How often the telemetry of each node is published.
-    #: How often the owner's load is published, first within a minute. Policies believe it for 15
-    #: minutes (`loans.stale_s`); after 45 the scheduler calls back what was lent.
+    #: How often the owner's load is published, first within a minute, or within 5 s where
+    #: `agent.owner` is `"none"`. Policies believe it for 15 minutes (`loans.stale_s`); after 45 the
+    #: scheduler calls back what was lent.
     load_every_s: Seconds = 60.0
     progress_every_s: Seconds = 60.0  #: How often the progress of each gang is published.
     #: How long after a failure of the bus it is tried again.
