@@ -116,6 +116,8 @@ class AgentService:
         self._died: str | None = None
         #: The boot id of a newer start of this agent, if there is one: two agents share the name.
         self.newer_boot: int | None = None
+        #: Whether a scheduler has renewed the lease of this start: it has taken a node of it.
+        self.leased = False
         self._stopped = asyncio.Event()
 
     @property
@@ -226,6 +228,7 @@ class AgentService:
                 # The lease is another start's of this agent. Ours will end, because the scheduler
                 # accepts only the newest start while that reports.
                 return None
+        self.leased = self.leased or isinstance(said.data, RenewLease)
         objection = self.core.objection(command, now_s)
         if objection is not None:
             self.counters.refused[objection] += 1

@@ -49,13 +49,17 @@ class Ahead(SystemClock):
 
 
 def role(
-    folder: Path, bus: Bus, options: Options | None = None, clock: Clock | None = None
+    folder: Path,
+    bus: Bus,
+    options: Options | None = None,
+    clock: Clock | None = None,
+    name: str = "a",
 ) -> AgentRole:
     file = folder / "tidegate.toml"
     file.write_text(CONFIG)
-    about = CloudAgentConfig("a", "train", "training", ("n1",), 4, options=options or Options())
+    about = CloudAgentConfig(name, "train", "training", ("n1",), 4, options=options or Options())
     clock = clock or SystemClock()
-    agent = build_agent(about, bus, clock, folder / "a.db", simulated())
+    agent = build_agent(about, bus, clock, folder / f"{name}.db", simulated())
     log = Log(logging.getLogger())
     return AgentRole("cloud-agent", agent, bus, clock, load(file), log)
 
@@ -92,6 +96,24 @@ async def test_of_two_that_start_in_one_minute_the_first_is_not_ready(tmp_path: 
         await desk.wait(70.0)
         first, last = ["newer start" in " ".join(one.problems()) for one in made]
     assert (first, last) == (True, False)
+
+
+async def test_whose_nodes_another_has_is_not_ready_until_they_are_free(tmp_path: Path) -> None:
+    async with open_desk("memory", tmp_path) as desk:
+        desk.start()
+        has, wants = (role(tmp_path, desk.bus, clock=desk.clock, name=name) for name in "ab")
+        for one in (has, wants):
+            desk.tasks.append(asyncio.create_task(one._agent.run()))
+            await desk.wait(5.0)
+            await one.refresh()
+        assert [has.problems(), wants.problems()] == [[], []]
+        await desk.wait(120.0)
+        (problem,) = wants.problems()
+        assert problem.startswith("no scheduler has taken a node of it for 60 s")
+        assert has.problems() == []
+        await has._agent.stop(died="moved")
+        await desk.wait(600.0)
+        assert wants.problems() == []
 
 
 @pytest.mark.parametrize("leased", [True, False])
