@@ -51,7 +51,7 @@ def acts(at: Source) -> Found:
         "acts": [asdict(act) for act in seen.it],
     }
     if not seen.it:
-        return Found(document, ["Nobody has asked for anything in this log."])
+        return Found(document, [Text(f"Nobody has asked for anything in {at.name}.")])
     rows: list[list[Text | str]] = [
         [
             str(act.entry),
@@ -79,6 +79,9 @@ def verify(
 ) -> None:
     """Prove who asked for what by public keys alone: each request is signed, and done as asked.
 
+    Jobs that were submitted or cancelled by events, which nobody signs, are counted: who asked for
+    those cannot be proved.
+
     That the scheduler decided as its rules say is for tidegate replay to show.
 
     Example: tidegate audit verify run.jsonl.zst --keys gateways/
@@ -96,7 +99,7 @@ def verify(
     if not done.entries and not done.findings:
         fail(f"{source} has no journal; name a log, or a copy by `tidegate journal export`.")
     findings = [asdict(finding) for finding in done.findings]
-    counts = {"entries": done.entries, "requests": done.requests}
+    counts = {"entries": done.entries, "requests": done.requests, "unsigned": done.unsigned}
     emit_json({**counts, "findings": findings}, json_path)
     if json_path != "-":
         for one in done.findings:
@@ -107,5 +110,7 @@ def verify(
             asked = f"{requests}, each signed by a key of {keys}, and done as asked"
             entries = "1 entry" if done.entries == 1 else f"{done.entries:,} entries"
             out().print(f"{entries}, {asked}.", markup=False, soft_wrap=True)
+        by_events = "Submissions and cancellations by events, which nobody signed"
+        out().print(f"{by_events}: {done.unsigned:,}.", markup=False, soft_wrap=True)
     if done.findings:
         raise typer.Exit(1)

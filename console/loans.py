@@ -145,7 +145,9 @@ def recall(
 def _check(at: Source, lender: str | None) -> None:
     known = {name for row in at.nodes().it.nodes for name in (row.node, row.pool)}
     if lender is not None and lender not in known:
-        fail(f"{lender}: no such node or pool in this log; `tidegate nodes` lists those there are.")
+        fail(
+            f"{lender}: no such node or pool in {at.name}; `tidegate nodes` lists those there are."
+        )
 
 
 def _wish(args: VerbData, lender: str | None, said: str) -> Wish:

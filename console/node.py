@@ -147,5 +147,5 @@ def from_now(option: str, text: str) -> float:
 def _known(at: Source, node: str) -> NodeRow:
     known = next((row for row in at.nodes().it.nodes if row.node == node), None)
     if known is None:
-        fail(f"{node}: no such node in this log; `tidegate nodes` lists those there are.")
+        fail(f"{node}: no such node in {at.name}; `tidegate nodes` lists those there are.")
     return known

@@ -90,7 +90,7 @@ def set_(
     if before is not None:
         said.append(f"The configuration's {before} holds no more.")
     if all(job.tenant != tenant for job in at.jobs(None, every=True).it.jobs):
-        said.append(f"No job of {tenant} is in this log yet.")
+        said.append(f"No job of {tenant} is in {at.name} yet.")
     args = SetQuota(tenant=tenant, gpus=most, guaranteed=least, jobs=max_jobs)
     return Wish(args, "\n".join(said), {"tenant": tenant})
 

@@ -75,7 +75,9 @@ def config(config: ConfigPath = None, settings: Settings = None) -> None:
     """
     with needing("service"):
         loading: Any = importlib.import_module("services.config")
-    sys.stdout.write(loading.load(config, settings or []).model_dump_json(indent=2) + "\n")
+    loaded = loading.load(config, settings or [])
+    loaded.scheduler.check_policy()
+    sys.stdout.write(loaded.model_dump_json(indent=2) + "\n")
 
 
 def _serve(verb: str, config: Path | None, settings: list[str] | None) -> None:

@@ -212,5 +212,5 @@ def job_of(at: Source, name: str) -> JobRow:
     """Give a job, or say that there is none of that name."""
     known = at.job(name)
     if known is None:
-        fail(f"{name}: no such job in this log; `tidegate jobs --all` lists those there are.")
+        fail(f"{name}: no such job in {at.name}; `tidegate jobs --all` lists those there are.")
     return known

@@ -218,8 +218,8 @@ def nodes(at: Source) -> Found:
     ]
     table = fitted(_title("Nodes", seen), _NODES, rows, _NODES_DROP, out())
     led = seen.it.now_s > 0.0
-    lacking = "no agent has reported to this log" if led else "no scheduler has led this log yet"
-    none = Text(f"No nodes yet: {lacking}.")
+    lacking = "no agent has reported" if led else "no scheduler has led"
+    none = Text(f"No nodes in {at.name} yet: {lacking}.")
     accepted = at.rules().it.accepted
     shown: list[RenderableType] = [table, legend(NODE_USES)] if rows else [none]
     shown += [Text(said, "yellow") for said in accepted_of(accepted, seen.it.origin_s)]

@@ -200,14 +200,14 @@ class Answer:
         return tuple(who), f"runs/{self.story.job}/{started.fields['epoch']}/logs"
 
     def _begun(self, kinds: Mapping[str, str]) -> Event | None:
-        """Give the newest start of workers that an agent has taken on.
+        """Give the newest start of workers that an agent has taken on and carried out.
 
         Args:
             kinds: Of events that start workers, each with the kind of its order.
         """
         starts: list[Event] = []
         for event in self.story.events:
-            if event.kind in kinds:
+            if event.kind in kinds and event.fields.get("epoch") not in self.story.unstarted:
                 starts.append(event)
             elif event.kind == "GangStopping" and starts:
                 order, said = kinds[starts[-1].kind], str(event.fields.get("detail", ""))

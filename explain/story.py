@@ -87,6 +87,8 @@ class Story:
     job: str
     events: list[Event] = field(default_factory=list)
     reasons: list[Given] = field(default_factory=list)
+    #: Epochs of which its agent said that no worker was started.
+    unstarted: set[int] = field(default_factory=set)
     #: By node of the job's allocation: reclaims that are under way, as of the last entry read.
     reclaims: dict[str, Reclaim] = field(default_factory=dict)
     #: By node, until when it is drained, and by whom and why, in words.
@@ -123,6 +125,10 @@ class Story:
         stimulus, asked_by = entry.stimulus, dict[str, Any]()  # who asks to cancel it, and why
         if stimulus["kind"] == "JobCancelled" and stimulus["data"]["job"] == self.job:
             asked_by = {"by": stimulus["cause"][0], "reason": stimulus["data"]["reason"]}
+        elif stimulus["kind"] in ("WorkerStopped", "WorkerFailed"):
+            told = stimulus["data"]
+            if told["job"] == self.job and not told.get("ran", True):
+                self.unstarted.add(told["epoch"])
         elif stimulus["kind"] == "Requested":
             asked = stimulus["data"]["request"]
             if (asked["args"]["verb"], asked["args"].get("job")) == ("job.cancel", self.job):
@@ -150,6 +156,7 @@ class Story:
         """Leave out what was told of an earlier job of this id, which may have been another's."""
         self.events, self.reasons = [], []
         self._allocation, self._behind, self._end = {}, None, ""
+        self.unstarted = set()
 
     def _take_nodes(self, entry: JournalEntry) -> None:
         reasons = {

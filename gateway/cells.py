@@ -219,11 +219,13 @@ class Cells:
             only = len(self.feeds) == 1
             cell = next(iter(self.feeds)) if only else CELL
             if cell not in self.feeds and self.feeds:
-                raise Problem(400, f"the log holds several cells; name one of: {names}",
+                raise Problem(400, f"this gateway shows several cells; name one of: {names}",
                               parameter="cell")  # fmt: skip
         found = self.feeds.get(cell)
         if found is None and self.feeds:
-            raise Problem(404, f"there is no cell {cell}; the log holds {names}", parameter="cell")
+            raise Problem(
+                404, f"there is no cell {cell}; this gateway shows {names}", parameter="cell"
+            )
         if found is None:
             raise later(f"the log cannot be read: {self.problem}", _RETRY_S)
         return found

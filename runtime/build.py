@@ -18,6 +18,9 @@ from schemas.parse import first_error
 
 #: Gives the machine that an agent looks after, from its nodes and the moment of its birth.
 MachineMaker = Callable[[Sequence[NodeSpec], float], Machine]
+#: Starts so far apart have different numbers, so that of two agents of one name the one that
+#: started last is told from the other. An envelope has room for them until 2106.
+BOOT_STEP_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +76,7 @@ def build(
         raise ValueError(
             "owner: nodes of an inference or edge pool need one; give a demand, which may be 0"
         )
-    # Minutes since 1970: no agent starts more often than that in the long run.
-    first_boot = int(clock.now_s() // 60)
+    first_boot = int(clock.now_s() // BOOT_STEP_S)
     store = AgentStore.open(state_file, options.durability, first_boot)
     try:
         rows = store.load_state()

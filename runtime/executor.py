@@ -83,6 +83,10 @@ class Machine:
     meter: GpuMeter
     owner: Owner | None = None
     logs: LogSource = _SIMULATED
+    #: The owner's load is said within this after the agent began, in seconds, however seldom it is
+    #: said: a scheduler that has not heard of it lends nothing of it, and calls back a few minutes
+    #: later what it lent. Not at once: servers are to be measured first.
+    first_load_s: float = 60.0
 
     def act(self, action: Action, now_s: float) -> None:
         """Do what the core has decided.

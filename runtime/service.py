@@ -43,8 +43,9 @@ class Schedule:
     """How often an agent reports. Periods are aligned, so that all agents report together."""
 
     telemetry_every_s: Seconds = 60.0  #: How often the telemetry of each node is published.
-    #: How often the owner's load is published, first within a minute. Policies believe it for 15
-    #: minutes (`loans.stale_s`); after 45 the scheduler calls back what was lent.
+    #: How often the owner's load is published, first within a minute, or within 5 s where
+    #: `agent.owner` is `"none"`. Policies believe it for 15 minutes (`loans.stale_s`); after 45 the
+    #: scheduler calls back what was lent.
     load_every_s: Seconds = 60.0
     progress_every_s: Seconds = 60.0  #: How often the progress of each gang is published.
     #: How long after a failure of the bus it is tried again.
@@ -115,11 +116,13 @@ class AgentService:
         self._died: str | None = None
         #: The boot id of a newer start of this agent, if there is one: two agents share the name.
         self.newer_boot: int | None = None
+        #: Whether a scheduler has renewed the lease of this start: it has taken a node of it.
+        self.leased = False
         self._stopped = asyncio.Event()
 
     @property
     def bootid(self) -> int:
-        """How often the agent has started before, or the minute of its start if that is more."""
+        """How often the agent has started before, or the moment of its start if that is more."""
         return self._store.bootid
 
     @property
@@ -225,6 +228,7 @@ class AgentService:
                 # The lease is another start's of this agent. Ours will end, because the scheduler
                 # accepts only the newest start while that reports.
                 return None
+        self.leased = self.leased or isinstance(said.data, RenewLease)
         objection = self.core.objection(command, now_s)
         if objection is not None:
             self.counters.refused[objection] += 1

@@ -14,9 +14,6 @@ from runtime.executor import Machine
 from schemas.events import EventData
 
 _TICK = Tick()
-#: An owner's load is said within this after the agent began, in seconds, however seldom it is said:
-#: a scheduler that has not heard of it for long calls back what it lent a few minutes later.
-_FIRST_LOAD_S = 60.0
 
 #: What an agent reports by itself.
 Report = Literal["telemetry", "progress", "load"]
@@ -61,7 +58,8 @@ class Turns:
         self._flush(now_s)
         self._report_s = {name: _next(now_s, every) for name, every in self._every_s.items()}
         if "load" in self._report_s:
-            self._report_s["load"] = min(self._report_s["load"], _next(now_s, _FIRST_LOAD_S))
+            first_s = _next(now_s, self.machine.first_load_s)
+            self._report_s["load"] = min(self._report_s["load"], first_s)
 
     def turn(self, now_s: float, commands: Iterable[Command]) -> None:
         """Handle everything that is due; each command is read when its turn comes."""

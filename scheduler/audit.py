@@ -15,7 +15,9 @@ from bus.contract import Record
 from bus.signing import ALG, ALGORITHM, KEY_ID, SIGNATURE, Verifier
 from scheduler.core.cell_moments import in_cell_time
 from scheduler.core.requests import AHEAD_S, line_of
+from scheduler.core.stimuli import SubmittedAhead
 from schemas.codec import decode_request
+from schemas.events import JobCancelled, JobSubmitted
 from schemas.journal import NO_DIGEST, JournalEntry, decode_entry, follows
 from schemas.parse import Rejected, first_error
 from schemas.requests import Request
@@ -28,6 +30,8 @@ EVERY_PART = "all"
 #: What is asked for without a name is done to each of a kind: fact and field.
 _EACH = {("LoansUnfrozen", "lender")}
 _JOBS = ("JobAccepted", "JobCancelled")
+#: What people ask for by events, as they may while no gateway is trusted: nobody signs those.
+_UNSIGNED = tuple(kind.__name__ for kind in (JobSubmitted, SubmittedAhead, JobCancelled))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class Audit:
     verifier: Verifier
     entries: int = 0
     requests: int = 0
+    #: Submissions and cancellations by events: who asked for them cannot be proved.
+    unsigned: int = 0
     findings: list[Finding] = field(default_factory=list)
     _digests: dict[str, str] = field(default_factory=dict)
     _next: dict[str, int] = field(default_factory=dict)
@@ -77,7 +83,9 @@ class Audit:
         elif not follows(entry, self._digests.get(cell, NO_DIGEST)):
             yield "digest", "does not fit: this entry or the one before it was changed"
         data = entry.stimulus.get("data")
-        asked = entry.stimulus.get("kind") == "Requested" and isinstance(data, dict)
+        kind = entry.stimulus.get("kind")
+        self.unsigned += kind in _UNSIGNED
+        asked = kind == "Requested" and isinstance(data, dict)
         request = None
         if asked and data is not None:
             self.requests += 1

@@ -272,6 +272,9 @@ class WorkerStarted(Strict):
     step: Step
 
 
+_RAN = "False: the job's program was not started under this epoch, and has written nothing."
+
+
 class WorkerStopped(Strict):
     """One worker has left these GPUs, in good order."""
 
@@ -284,6 +287,7 @@ class WorkerStopped(Strict):
     step: Step = Field(
         description="Step that the job can go on from; of one that completed, its last."
     )
+    ran: bool = Field(default=True, description=_RAN)
 
 
 class WorkerFailed(Strict):
@@ -297,6 +301,7 @@ class WorkerFailed(Strict):
     error: Note
     retriable: bool = True
     step: Step = Field(description="Step that the job can go on from.")
+    ran: bool = Field(default=True, description=_RAN)
 
 
 class CheckpointCommitted(Strict):

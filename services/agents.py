@@ -43,6 +43,8 @@ _REFUSED_LEAST = 2
 _REFUSED_S = 60.0
 #: For so long a refusal counts of an agent without a lease.
 _FRESH_S = 600.0
+#: A scheduler that leads has taken a birth within this, and renewed the lease.
+_TAKEN_S = 60.0
 #: What to do where the driver has GPUs and not their memory.
 MEMORY_UNKNOWN = (
     "agent.gpu_memory_mib is not set, and the driver does not say how much memory its GPUs have, "
@@ -86,7 +88,7 @@ class AgentRole:
         self._ending: asyncio.Task[None] | None = None
         self._oldest_s: float | None = None
         self._seen = (0, 0)
-        self._taken = False
+        self._taken, self._begun_s = False, clock.now_s()
         if machine is None:
             log.warning("its workers and GPUs are simulated: no job really runs (agent.runs)")
         if not config.agent.trusted_keys:
@@ -142,7 +144,19 @@ class AgentRole:
 
     def problems(self) -> list[str]:
         of_machine = [] if self._machine is None else self._machine.problems(self._clock.now_s())
-        return [*self._of_line(), *self._of_newer_start(), *self._of_refusals(), *of_machine]
+        of_line = self._of_line()
+        of_others = [*self._of_newer_start(), *self._of_refusals()]
+        return [*of_line, *(of_others or ([] if of_line else self._of_births())), *of_machine]
+
+    def _of_births(self) -> list[str]:
+        """Say that it has no work to wait for; who has a node is given a lease at once."""
+        if self._agent.leased or self._clock.now_s() < self._begun_s + _TAKEN_S:
+            return []
+        return [
+            f"no scheduler has taken a node of it for {_TAKEN_S:.0f} s: none leads cell "
+            f"{self._cell}, or it refuses them, as those that another agent has, or that "
+            "[[scheduler.pool]] does not list; `tidegate journal stats` on the log says why"
+        ]
 
     def _of_refusals(self) -> list[str]:
         """Say that it obeys nobody; its lease is renewed by a command, and so ends."""

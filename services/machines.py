@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 #: What `gpu_type` says of a machine whose GPUs are slots of its processors.
 CPU = "cpu"
+#: Where nobody owns the GPUs nothing is to be measured; by then the scheduler knows the nodes.
+_KNOWN_S = 5.0
 #: Options that each executor has.
 _Told = dict[str, Any]
 
@@ -105,7 +107,8 @@ class RealMachine:
             meter = SampledMeter(source, every_s=section.meter.every_s)
             self._parts.append(meter)
             if load is None or owner is None or owner == "none":
-                return Machine(self._executor, meter, self.no_owner(specs, now_s), logs)
+                nobody = self.no_owner(specs, now_s)
+                return Machine(self._executor, meter, nobody, logs, first_load_s=_KNOWN_S)
             metered = _metered(specs, load)
             # On a cluster, its own scheduler keeps GPUs from being shared.
             locks = _locks(specs, workers) if section.runs == "processes" else {}

@@ -10,7 +10,6 @@ from bus.contract import BusError, Fenced
 from bus.options import KafkaOptions
 from bus.signing import Signer
 from scheduler import garbage
-from scheduler.policies.registry import make_policy
 from scheduler.service_config import ServiceConfig
 from scheduler.service_options import SOURCE_RATES, ServiceOptions
 from services.backends import join, kafka_of, open_bus_of
@@ -29,7 +28,7 @@ RETRY_S = 2.0
 def main(config: Config) -> int:
     """Run a scheduler until it is told to end; give the exit code."""
     section = config.scheduler
-    make_policy(section.policy)  # an unknown name must fail now, not when it leads
+    section.check_policy()  # an unknown one must fail now, not when it leads
     signer = None
     if section.signing_key_file is not None:
         signer = Signer.from_file(section.signing_key_id, section.signing_key_file)

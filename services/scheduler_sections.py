@@ -82,6 +82,20 @@ class SchedulerSection(ServiceOptions):
             raise ValueError("births: is any, so that no pool need be listed; take one of the two")
         return self
 
+    def check_policy(self) -> None:
+        """Make the policy as a leader does; other roles need not import what decides.
+
+        Raises:
+            ValueError: there is no such policy, or it cannot have such an option.
+        """
+        from scheduler.policies.registry import make_policy
+
+        try:
+            make_policy(self.policy)
+        except ValueError as error:
+            reason = str(error).removeprefix("policy").lstrip(": ")
+            raise ValueError(f"scheduler.policy: {reason}") from None
+
     def gateways(self, *, on_file: bool) -> "Gateways | None":
         """Give who signs people's requests; None if they are not signed.
 

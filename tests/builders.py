@@ -368,7 +368,13 @@ class Cell:
         )
 
     def fail_worker(
-        self, job: str = "j0", node: str = "n0", *, retriable: bool = True, error: str = "test"
+        self,
+        job: str = "j0",
+        node: str = "n0",
+        *,
+        retriable: bool = True,
+        error: str = "test",
+        ran: bool = True,
     ) -> None:
         """The worker on one node dies."""
         known = self.job(job)
@@ -381,6 +387,7 @@ class Cell:
                 error=error,
                 retriable=retriable,
                 step=known.checkpoint_step,
+                ran=ran,
             )
         )
 

@@ -297,7 +297,7 @@ class ClusterExecutor:
         elif program.outputs:
             why = "outputs: agents of clusters keep none; let the job write them where they belong"
         if why:
-            self._report(GangFailed(order.job, order.epoch, why, retriable=False))
+            self._report(GangFailed(order.job, order.epoch, why, False, ran=False))
             return
         if known is not None and known.record.final is None:
             known.take(order, said_s)

@@ -137,7 +137,7 @@ class Attempt(ClusterAttempt):
         self.ended = None if self._record is None else self._record.outcome
         if self._record is None and work.program.secrets and work.tenant is None:
             words = "secrets: an agent keeps them by tenant, and the job names none"
-            self.ended = Outcome(False, words, retriable=False)
+            self.ended = Outcome(False, words, retriable=False, ran=False)
         self._refusals, self._waits, self._history = _Refusals(), _Waits(), _PodHistory()
         self._deletions: dict[str, _Deletion] = {}
         #: The deadline that was last set; the informer may not show it yet.
@@ -182,7 +182,7 @@ class Attempt(ClusterAttempt):
         """Create the Job, unless it exists: an earlier answer may have been lost."""
         if is_unwanted:
             # A Job that was created is still suspended. If it exists, or appears, it is an orphan.
-            self.ended = Outcome(False, "it was stopped before it began")
+            self.ended = Outcome(False, "it was stopped before it began", ran=False)
             return
         refusals = self._refusals
         if view is None or now_s < refusals.again_s:
@@ -196,7 +196,7 @@ class Attempt(ClusterAttempt):
             refusals.again_s = now_s + refusals.count
             if refusals.count >= _REFUSALS or isinstance(error, ValueError):
                 error_text = f"Kubernetes does not take the Job: {refusals.why}"
-                self.ended = Outcome(False, error_text[:_ERROR_MAX])
+                self.ended = Outcome(False, error_text[:_ERROR_MAX], ran=False)
             return
         if uid is not None:
             self._record = Record(uid)

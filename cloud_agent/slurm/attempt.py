@@ -53,7 +53,7 @@ class Attempt(ClusterAttempt):
         self.files = Run(work.folder)
         if work.program.secrets:
             words = "secrets: an agent of a Slurm cluster has none; leave them out"
-            self.ended = Outcome(False, words, retriable=False)
+            self.ended = Outcome(False, words, retriable=False, ran=False)
         self._options, self._slurm, self._listing = options, slurm, listing
         self._sent = False
         self._id: int | None = None
@@ -90,7 +90,8 @@ class Attempt(ClusterAttempt):
         elif is_unwanted or self._refusals >= _REFUSALS:
             # A closed run never runs. If Slurm has its job after all, it is cancelled when listed.
             if self.files.close():
-                self.ended = Outcome(False, f"Slurm does not take the job: {self._cause}")
+                words = f"Slurm does not take the job: {self._cause}"
+                self.ended = Outcome(False, words, ran=False)
         elif listing is not None and now_s >= self._retry_s:
             script = write_scripts(self.work, self.files, self._options)
             comment = self._slurm.comment(job, epoch)

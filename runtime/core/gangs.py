@@ -267,6 +267,7 @@ class Gangs:
             ended = lease_s is not None and lease_s <= turn.now_s
             reason = gang.stop_reason or ("lease_ended" if ended else "superseded")
         cause = gang.cause if gang.phase == "stopping" else None
+        ran = report.ran if isinstance(report, GangStopped) else True
 
         def say(node: str, gpus: tuple[int, ...]) -> None:
             stopped = WorkerStopped(
@@ -276,6 +277,7 @@ class Gangs:
                 gpus=list(gpus),
                 reason=reason,
                 step=report.step,
+                ran=ran,
             )
             turn.say(stopped, cause)
 
@@ -286,7 +288,7 @@ class Gangs:
         if gang is not None and report.lost:
             self.lose(gang, report.error, turn)
         elif gang is not None:
-            self.fail(gang, report.error, report.retriable, turn)
+            self.fail(gang, report.error, report.retriable, turn, ran=report.ran)
 
     def lose(self, gang: Gang, error: str, turn: Turn) -> None:
         """Resume a gang that was lost with its machine, if allowed; else report it as failed."""
@@ -302,7 +304,9 @@ class Gangs:
             self._free_left(gang, epoch, placement, gang.checkpoint_step, turn)
         gang.leaving = []
 
-    def fail(self, gang: Gang, error: str, retriable: bool, turn: Turn) -> None:
+    def fail(
+        self, gang: Gang, error: str, retriable: bool, turn: Turn, *, ran: bool = True
+    ) -> None:
         """Report every worker of the gang as failed, and free its GPUs."""
 
         def say(node: str, gpus: tuple[int, ...]) -> None:
@@ -314,6 +318,7 @@ class Gangs:
                 error=_note(error),
                 retriable=retriable,
                 step=gang.checkpoint_step,
+                ran=ran,
             )
             turn.say(failed)
 

@@ -120,6 +120,8 @@ class GangStopped:
     job: str
     epoch: int
     step: int
+    #: Whether any was started.
+    ran: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,8 @@ class GangFailed:
     retriable: bool = True
     #: Whether it was lost: its machine or supervisor went down, and the next agent found it so.
     lost: bool = False
+    #: Whether a worker was started.
+    ran: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ class Outcome:
     is_success: bool
     error: str = ""
     retriable: bool = True
+    #: Whether a worker was started.
+    ran: bool = True
 
 
 @dataclass(frozen=True, slots=True)

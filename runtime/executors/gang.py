@@ -163,8 +163,8 @@ class Gang(ABC, Generic[AnAttempt]):
         return () if self.attempt is None else (self.attempt,)
 
     def _failure(self, outcome: Outcome) -> GangFailed:
-        error = self._stall.kill_reason or outcome.error
-        return GangFailed(self.record.job, self.record.epoch, error, outcome.retriable)
+        record, error = self.record, self._stall.kill_reason or outcome.error
+        return GangFailed(record.job, record.epoch, error, outcome.retriable, ran=outcome.ran)
 
     @property
     def _is_storing(self) -> bool:
@@ -230,7 +230,7 @@ class Gang(ABC, Generic[AnAttempt]):
         self._report_left()
         if self._stop is not None:
             self._drop_fetch()
-            self._take_end(Outcome(False))
+            self._take_end(Outcome(False, ran=False))
             return
         found = self._find_origin()
         if isinstance(found, Failure):
@@ -323,7 +323,7 @@ class Gang(ABC, Generic[AnAttempt]):
 
     def _fail(self, why: Failure) -> None:
         """Let it end although no workers were started."""
-        self._take_end(Outcome(False, why.error, why.retriable))
+        self._take_end(Outcome(False, why.error, why.retriable, ran=False))
 
     def _take_end(self, outcome: Outcome) -> None:
         """No worker is left: report the free GPUs, and give the last upload its time."""
@@ -352,7 +352,7 @@ class Gang(ABC, Generic[AnAttempt]):
 
     def _conclude(self, ending: Ending) -> None:
         """Report the end once the last upload is done or its time is over; or start again."""
-        record, is_complete = self.record, ending == "complete"
+        record, is_complete, ran = self.record, ending == "complete", self._outcome.ran
         if ending == "goes_on":
             self.attempt, self._ending = None, None
             self._prepare()
@@ -371,7 +371,7 @@ class Gang(ABC, Generic[AnAttempt]):
         elif is_complete and self._stop is None:
             self.checkpoints.retry_until(math.inf)
         else:
-            self._finish(GangStopped(record.job, record.epoch, self.checkpoints.step))
+            self._finish(GangStopped(record.job, record.epoch, self.checkpoints.step, ran))
 
     def _last_step(self) -> int:
         """The last step of a completed job: as declared, else the last reported."""

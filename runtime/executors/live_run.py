@@ -100,7 +100,8 @@ class LiveRun(Attempt):
             all_well = all(worker["code"] == 0 for worker in ended)
             is_success = all_well and total is not None and self.step >= total
         error, retriable = ("", True) if why is None else (why.error, why.retriable)
-        return Outcome(is_success, error, retriable)
+        # Its supervisor may find that it cannot start them.
+        return Outcome(is_success, error, retriable, ran=not record.get("refused"))
 
     def _failure(self) -> Failure | None:
         if not self.run.this_boot:

@@ -28,7 +28,7 @@ def test_loans_lists_and_freezes(tidegate: Run, log: Path) -> None:
 def test_administrators_set_quotas_and_the_policy(tidegate: Run, log: Path) -> None:
     ran = tidegate.does("quota", "set", "acme", "--gpus", "4..8", "--max-jobs", "2", "--log", log)
     assert "acme: at most 8 GPUs, 4 of them guaranteed, of at most 2 jobs." in ran.out
-    assert "No job of acme is in this log yet." in ran.out
+    assert f"No job of acme is in {log} yet." in ran.out
     tidegate.does("policy", "set", "tide:patience_s=7200", "--recall", "--log", log)
     quota, policy = said(log)
     assert quota.args == SetQuota(tenant="acme", gpus=8, guaranteed=4, jobs=2)

@@ -197,7 +197,7 @@ def test_a_pause_for_a_time_ends_that_long_from_now(
 @pytest.mark.parametrize(
     ("typed", "part"),
     [
-        (("job", "hold", "nobody"), "nobody: no such job in this log"),
+        (("job", "hold", "nobody"), "nobody: no such job in "),
         (("job", "scale", "j0", "many"), "'many' is no number of GPUs"),
         (("job", "priority", "j0", "5000"), "less than or equal to 1000"),
         (("pause", "all", "--for", "soon"), "--for: "),

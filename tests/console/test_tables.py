@@ -216,7 +216,7 @@ def test_an_empty_log_has_empty_tables(tidegate: Run, tmp_path: Path) -> None:
     Teller().write(path)
     for verb, said in (
         ("jobs", "No job waits or runs; `tidegate submit` adds one."),
-        ("nodes", "No nodes yet: no agent has reported to this log."),
+        ("nodes", f"No nodes in {path} yet: no agent has reported."),
         ("loans", "No node is"),
     ):
         ran = tidegate.does(verb, "--log", path)
@@ -234,7 +234,7 @@ def test_a_log_that_no_scheduler_has_led_says_so(tidegate: Run, tmp_path: Path) 
 
     asyncio.run(an_agent_reports())
     said = tidegate.does("nodes", "--log", path).out
-    assert said == "No nodes yet: no scheduler has led this log yet.\n"
+    assert said == f"No nodes in {path} yet: no scheduler has led.\n"
 
 
 @pytest.mark.parametrize("words", [("jobs",), ("nodes",), ("loans",), ("why", "mover")])

@@ -113,6 +113,29 @@ def test_each_wrong_key_of_a_configuration_has_a_line(
     assert all(line.endswith((".", "?")) for line in others)
 
 
+@pytest.mark.parametrize("verb", [("config",), ("scheduler", "--set", "bus=sqlite:none.db")])
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        ("tyde", "'tyde' is not known, nearest: tide"),
+        ("tide:nosuch=1", "tide: nosuch: is no option"),
+        (" tide", "must be one line"),
+    ],
+)
+def test_a_policy_that_there_is_not_is_refused_as_the_scheduler_does(
+    tidegate: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: tuple[str, ...],
+    policy: str,
+    reason: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = tidegate(*verb, "--set", f"scheduler.policy='{policy}'")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"scheduler.policy: {reason}")
+
+
 @pytest.mark.parametrize("verb", READERS)
 @pytest.mark.parametrize("content", [b"", b"not a log at all" * 100, b"SQLite format 3\0" * 100])
 def test_a_foreign_file_is_one_sentence(

@@ -217,7 +217,7 @@ def test_from_nothing_to_two_tenants_a_drain_and_an_audit(engineer: Engineer) ->
     wait_until(lambda: engineer.states() == both, "both train")
 
     refusals = (
-        "whisper: no such job in this log",
+        "whisper: no such job in vision;",
         "there is no job 'whisper' at this moment",
         "role: is tenant, but node.drain is for operator or admin",
     )

@@ -123,7 +123,7 @@ WRONG: list[tuple[str, int, str | None, str]] = [
     ("entries/9999999", 404, "number", "the last entry is"),
     ("diff?entry=1", 400, "vs", "is missing"),
     ("diff?entry=1&vs=9999999", 404, "vs", "the last entry is"),
-    ("overview?cell=b", 404, "cell", "the log holds default"),
+    ("overview?cell=b", 404, "cell", "this gateway shows default"),
     ("tide?since=noon", 400, "since", "since='noon'"),
     ("dead-letters?before=5", 400, "before", "add topic"),
     (

@@ -87,6 +87,20 @@ async def test_what_the_scheduler_cannot_take_is_a_dead_letter(
         assert [letter["field"] for letter in letters["letters"]] == ["data.expires_s"]
 
 
+async def test_a_dead_letter_is_told_of_though_nothing_follows_it(
+    tmp_path: Path, serving: Serving
+) -> None:
+    async with working(tmp_path) as (desk, log), serving(log) as served:
+        await desk.crash()
+        await served.ask(CORDON, 202, 0, headers={"Idempotency-Key": "k1"})
+        await desk.wait(100_000.0)
+        desk.start()
+        await desk.wait(5.0)
+        await desk.crash()  # the journal has no entry after what the gateway has read
+        await served.until(served.level)
+        assert (await served.get("requests/k1"))["result"] == "dead_letter"
+
+
 async def test_a_request_that_is_written_twice_is_told_of_as_taken(
     tmp_path: Path, serving: Serving
 ) -> None:

@@ -56,7 +56,9 @@ def test_what_ends_a_gang_is_named_and_whether_another_try_is_of_use(
     jig: Bench, program: Program | None, gpus: tuple[int, ...], retriable: bool, error: str
 ) -> None:
     jig.start(program, *gpus)
-    assert re.match(error, jig.fails(retriable=retriable).error)
+    said = jig.fails(retriable=retriable)
+    assert re.match(error, said.error)
+    assert said.ran is bool(re.search(r"\brank \d", said.error)), "only a worker has a rank"
     assert jig.pids() == set()
 
 

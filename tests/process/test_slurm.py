@@ -321,6 +321,7 @@ def test_a_job_with_secrets_is_refused_for_good(tmp_path: Path) -> None:
     attempt = Attempt(said, Slurm(said), dict, work)
     attempt.advance(0.0, None)
     assert attempt.ended is not None
+    assert not attempt.ended.ran
     assert "secrets" in attempt.ended.error
     assert not attempt.ended.retriable
     assert not work.folder.exists()

@@ -16,6 +16,7 @@ from console.verbs import run
 from scheduler.audit import Audit
 from scheduler.gateways import Gateway, Gateways
 from schemas.codec import encode, request
+from schemas.events import JobCancelled
 from schemas.journal import NO_DIGEST, JournalEntry, chain, decode_entry, encode_entry
 from schemas.requests import (
     VERB_NAMES,
@@ -107,6 +108,23 @@ async def test_a_log_that_nobody_altered_is_proved(tmp_path: Path) -> None:
     done = audited(records)
     assert done.findings == []
     assert (done.requests, done.entries) == (10, len(records))
+
+
+async def test_what_nobody_signed_is_counted(tmp_path: Path) -> None:
+    async with open_desk("memory", tmp_path) as desk:
+        led(desk, lambda: 3 * DAY_S)
+        await desk.hears(desk.say(submitted("j0", deadline_s=desk.clock.now_s() + 900.0)))
+        await desk.crash()
+        may = Gateways({"k1": Gateway(KEY.public(), tuple(VERB_NAMES))})
+        desk.start(name="b", gateways=may, accept_unsigned=True)
+        due = submitted("j1", deadline_s=desk.clock.now_s() + 900.0)
+        await desk.hears(desk.say(due), desk.say(submitted("j2")), desk.say(JobCancelled(job="j2")))
+        await desk.hears(_asked(desk, CancelJob(job="j1"), "r0"))
+        records = list(await desk.records(JOURNAL.name))
+    kinds = [orjson.loads(one.value or b"")["data"]["stimulus"]["kind"] for one in records]
+    assert kinds.count("SubmittedAhead") == 1
+    done = audited(records)
+    assert (done.requests, done.unsigned, done.findings) == (1, 4, [])
 
 
 async def test_a_lift_of_every_freeze_is_proved_for_each(tmp_path: Path) -> None:
@@ -261,10 +279,16 @@ async def test_the_command_says_which_entries_are_wrong(
         pem = signer._key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
         (keys / f"{name}.pem").write_bytes(pem)
     assert run(asked) == 0
-    assert f"{len(records)} entries, 10 requests, each signed" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"{len(records)} entries, 10 requests, each signed" in shown
+    assert "by events, which nobody signed: 1." in shown
     (keys / "k2.pem").rename(keys / "k1.pem")
     assert run([*asked, "--json", "-"]) == 1
-    found = orjson.loads(capsys.readouterr().out)["findings"]
+    document = orjson.loads(capsys.readouterr().out)
+    found = document["findings"]
+    assert (document["requests"], document["unsigned"]) == (10, 1)
     assert [(one["field"], one["cell"]) for one in found] == [("sig", "default")] * 10
     assert run(asked) == 1
-    assert f"cell default, entry {found[0]['entry']}: sig: does not" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"cell default, entry {found[0]['entry']}: sig: does not" in shown
+    assert "by events, which nobody signed: 1." in shown

@@ -89,4 +89,4 @@ def test_what_agents_of_clusters_cannot_do_is_refused_for_good_with_what_to_do(
     agent.until(executor, lambda: any(isinstance(one, GangFailed) for one in agent.said))
     (failed,) = [one for one in agent.said if isinstance(one, GangFailed)]
     assert failed.error.startswith(words)
-    assert not failed.retriable
+    assert (failed.retriable, failed.ran) == (False, False)

@@ -297,6 +297,7 @@ def test_an_order_that_a_full_folder_does_not_take_holds_up_its_own_job_alone(
     assert isinstance(second, GangStopped)
     assert (first.job, second.job) == ("j", "k"), "in its order, once there is room"
     assert len(desk.runs) == 1, "what was stopped before it began has not run"
+    assert (first.ran, second.ran) == (True, False)
 
 
 def test_nothing_starts_without_the_end_of_the_lease(

@@ -19,7 +19,7 @@ from explain.wording import WORTH
 from scheduler.core.stimuli import TimePassed
 from scheduler.policies.interface import Figure, Reason, Target
 from schemas.codec import cell_state, encode
-from schemas.events import JobSubmitted, NodeDied, OutputsKept
+from schemas.events import JobSubmitted, NodeDied, OutputsKept, WorkerFailed, WorkerStopped
 from schemas.journal import CellState, JournalEntry, decode_entry
 from schemas.requests import CancelJob, PauseCell, ResumeCell
 from schemas.topics import CELLS, JOURNAL
@@ -245,6 +245,21 @@ def test_workers_that_never_began_have_no_logs(end: str) -> None:
     assert where(told) is None
 
 
+@pytest.mark.parametrize("ran", [True, False])
+@pytest.mark.parametrize("kind", [WorkerFailed, WorkerStopped])
+def test_workers_that_their_agent_could_not_start_have_no_logs(
+    kind: type[WorkerFailed | WorkerStopped], ran: bool
+) -> None:
+    told = ordered()
+    told.acks()
+    assert where(told) is not None
+    which = {"job": "ran", "epoch": told.state.jobs["ran"].epoch, "node": "n0"}
+    how = {"error": "its code cannot be brought here", "reason": "preempted", "ran": ran}
+    told.feed(kind.model_validate({**which, **how, "gpus": [0, 1, 2, 3], "step": 0}))
+    assert told.state.jobs["ran"].allocation == {}
+    assert (where(told) is not None) is ran
+
+
 def test_logs_are_those_of_the_newest_workers_that_began() -> None:
     told = ordered()
     told.up("ran")
@@ -257,6 +272,12 @@ def test_logs_are_those_of_the_newest_workers_that_began() -> None:
     told.decides(targets={"ran": Target("training", (("n0", 4),))})
     assert told.state.jobs["ran"].epoch > 1
     told.acks("refused")
+    assert where(told) == first
+    told.now_s += 4000.0
+    told.decides(targets={"ran": Target("training", (("n0", 4),))})
+    told.acks()
+    assert where(told) not in (None, first)
+    told.fail_worker("ran", ran=False)
     assert where(told) == first
 
 

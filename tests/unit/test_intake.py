@@ -113,6 +113,19 @@ async def test_a_load_that_comes_and_goes_within_one_batch(desk: Desk) -> None:
     assert service.engine.state.lenders["infer"].gpus_needed == 2.0
 
 
+async def test_a_clock_that_was_ahead_once_silences_no_earlier_start(desk: Desk) -> None:
+    """Else what it said would be newer than all that the other start says for an hour."""
+    service = desk.start()
+    born = node_born("s0", pool="infer", kind="inference", agent="i", gpus=8)
+    await desk.hears(desk.say(born, "/agents/i", bootid=1))
+    ahead_s = desk.clock.now_s() + 3000.0
+    await desk.hears(desk.say(load(4, "infer"), "/agents/i", bootid=2, time_s=ahead_s))
+    lender = service.engine.state.lenders["infer"]
+    assert (lender.gpus_needed, lender.bootid) == (4.0, 2)
+    await desk.hears(desk.say(load(6, "infer"), "/agents/i", bootid=1))
+    assert (lender.gpus_needed, lender.bootid) == (6.0, 1)
+
+
 def kept(value: bytes | None) -> bytes | None:
     """Give what a dead letter keeps of a value: the beginning, where it is too large to read."""
     return value if value is None or len(value) <= MAX_MESSAGE_BYTES else value[:1024]

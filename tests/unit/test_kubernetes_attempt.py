@@ -158,7 +158,7 @@ def test_secrets_that_the_cluster_has_not_fail_the_job_for_good(tmp_path: Path) 
 def test_secrets_of_no_tenant_are_refused_for_good(tmp_path: Path) -> None:
     ended = Stand(tmp_path, secrets={"TOKEN": "hub"}).attempt.ended
     assert ended is not None
-    assert (ended.is_success, ended.retriable) == (False, False)
+    assert (ended.is_success, ended.retriable, ended.ran) == (False, False, False)
     assert ended.error == "secrets: an agent keeps them by tenant, and the job names none"
 
 

@@ -86,6 +86,12 @@ def test_failure_rolls_back_to_the_checkpoint() -> None:
     ]
 
 
+def test_that_no_worker_was_started_is_said_of_each_node() -> None:
+    for report in (GangFailed("j", 1, "", ran=False), GangStopped("j", 1, 0, ran=False)):
+        said = events(running(n1=[0], n2=[0]).handle(report, NOW_S))
+        assert [(one.node, one.ran) for one in said] == [("n1", False), ("n2", False)]
+
+
 def test_an_error_that_names_a_file_by_bytes_that_are_no_text_is_reported() -> None:
     core, name = running(), os.fsdecode(b"step-\xff")
     (lost,) = events(core.handle(CheckpointLost("j", 1, f"{name}: is no file"), NOW_S))

@@ -1,13 +1,15 @@
 """When an agent reports, whatever becomes of its clock, and in which order."""
 
+from dataclasses import replace
+
 from runtime.core import Command
 from runtime.executor import Machine
 from runtime.simulated import Physics, SimulatedExecutor
-from runtime.simulated_owner import SimulatedMeter
+from runtime.simulated_owner import SimulatedMeter, simulated_machine
 from runtime.turns import Report, Turns
 from scheduler.core.stimuli import Cause
 from schemas.commands import Rebirth
-from schemas.events import CommandAcknowledged, EventData, NodeBorn
+from schemas.events import CommandAcknowledged, EventData, InferenceLoad, NodeBorn
 from tests.builders import Cell, progressed, submitted
 from tests.gangs import NOW_S, SPECS, agent
 
@@ -35,6 +37,21 @@ def test_it_is_heard_although_its_clock_is_set_back() -> None:
     assert len(said) == len(SPECS), "once a period, as ever"
     turns.turn(back_s + left_s, ())
     assert len(said) == 2 * len(SPECS)
+
+
+def test_nodes_that_nobody_owns_can_be_lent_some_seconds_after_the_start() -> None:
+    said: list[tuple[float, EventData]] = []
+    machine = replace(simulated_machine(SPECS, NOW_S, demand=lambda _: 0.0), first_load_s=5.0)
+    turns = Turns(
+        agent(), machine, EVERY_S, lambda data, now_s, _: said.append((now_s, data)), lambda: None
+    )
+    turns.begin(NOW_S)
+    while (now_s := turns.due_s) <= NOW_S + 180.0:
+        turns.turn(now_s, ())
+    loads = [now_s - NOW_S for now_s, data in said if isinstance(data, InferenceLoad)]
+    assert 0.0 < loads[0] <= 5.0
+    assert 0.0 < loads[1] <= 60.0
+    assert loads[2] - loads[1] == 60.0
 
 
 def test_no_node_is_given_up_whose_birth_was_lost_once_its_agent_names_it() -> None:

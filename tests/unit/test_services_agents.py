@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bus.clock import Clock, SystemClock
-from bus.contract import Message
+from bus.contract import Bus, Message
 from bus.memory import MemoryBus
 from bus.signing import Signer, Verifier
 from cloud_agent.agent import CloudAgentConfig, build_agent
@@ -21,6 +21,7 @@ from schemas.topics import COMMANDS, EVENTS
 from services.agents import AgentRole
 from services.config import load
 from services.logs import Log
+from tests.desk import open_desk
 from tests.patience import until
 from tests.post import ordered
 
@@ -48,13 +49,17 @@ class Ahead(SystemClock):
 
 
 def role(
-    folder: Path, bus: MemoryBus, options: Options | None = None, clock: Clock | None = None
+    folder: Path,
+    bus: Bus,
+    options: Options | None = None,
+    clock: Clock | None = None,
+    name: str = "a",
 ) -> AgentRole:
     file = folder / "tidegate.toml"
     file.write_text(CONFIG)
-    about = CloudAgentConfig("a", "train", "training", ("n1",), 4, options=options or Options())
+    about = CloudAgentConfig(name, "train", "training", ("n1",), 4, options=options or Options())
     clock = clock or SystemClock()
-    agent = build_agent(about, bus, clock, folder / "a.db", simulated())
+    agent = build_agent(about, bus, clock, folder / f"{name}.db", simulated())
     log = Log(logging.getLogger())
     return AgentRole("cloud-agent", agent, bus, clock, load(file), log)
 
@@ -77,6 +82,38 @@ async def test_a_newer_start_is_a_reason_not_to_be_ready(tmp_path: Path) -> None
     assert not any("newer start" in one for one in made.problems())
     made._agent.newer_boot = made._agent.bootid + 7
     assert any("newer start" in one and "end one of the two" in one for one in made.problems())
+
+
+async def test_of_two_that_start_in_one_minute_the_first_is_not_ready(tmp_path: Path) -> None:
+    async with open_desk("memory", tmp_path) as desk:
+        desk.start()
+        made: list[AgentRole] = []
+        for name in ("first", "last"):
+            (folder := tmp_path / name).mkdir()
+            made.append(role(folder, desk.bus, clock=desk.clock))
+            desk.tasks.append(asyncio.create_task(made[-1]._agent.run()))
+            await desk.wait(5.0)
+        await desk.wait(70.0)
+        first, last = ["newer start" in " ".join(one.problems()) for one in made]
+    assert (first, last) == (True, False)
+
+
+async def test_whose_nodes_another_has_is_not_ready_until_they_are_free(tmp_path: Path) -> None:
+    async with open_desk("memory", tmp_path) as desk:
+        desk.start()
+        has, wants = (role(tmp_path, desk.bus, clock=desk.clock, name=name) for name in "ab")
+        for one in (has, wants):
+            desk.tasks.append(asyncio.create_task(one._agent.run()))
+            await desk.wait(5.0)
+            await one.refresh()
+        assert [has.problems(), wants.problems()] == [[], []]
+        await desk.wait(120.0)
+        (problem,) = wants.problems()
+        assert problem.startswith("no scheduler has taken a node of it for 60 s")
+        assert has.problems() == []
+        await has._agent.stop(died="moved")
+        await desk.wait(600.0)
+        assert wants.problems() == []
 
 
 @pytest.mark.parametrize("leased", [True, False])

@@ -249,10 +249,11 @@ def test_real_workers_on_gpus_that_may_serve_need_an_owner_or_a_word(tmp_path: P
 
     with pytest.raises(ConfigError, match=r'agent\.owner is not set; .* or owner = "none" if'):
         begin(WORKERS)
-    owner = begin(WORKERS + OWNER).owner
-    assert isinstance(owner, ServedOwner)
+    served = begin(WORKERS + OWNER)
+    assert isinstance(served.owner, ServedOwner)
     begun.pop().close()
-    begin(WORKERS.replace('name = "a"', 'name = "a"\nowner = "none"'))
+    unserved = begin(WORKERS.replace('name = "a"', 'name = "a"\nowner = "none"'))
+    assert unserved.first_load_s < served.first_load_s, "no server is to be measured first"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from bus.bridge_lane import Lane, PendingMessage
 from bus.bridge_up import Up
 from bus.contract import Producer
 from bus.steady import Steady
+from runtime import build
 from runtime.core.agent import AgentCore
 from scheduler.core.quotas import Use
 from scheduler.dedupe import Dedupe, Verdict
@@ -117,14 +118,16 @@ def _epochs_repeat() -> AbstractContextManager[Any]:
     )
 
 
-def _boots_unsynced() -> AbstractContextManager[Any]:
-    """Agents write the boot that they begin as they write all else."""
+@contextmanager
+def _boots_unsynced() -> Iterator[None]:
+    """Agents write the boot that they begin as they write all else, and few differ by the clock."""
     committed = Disk.committed
 
     def unsynced(self: Disk, *, synced: bool) -> None:
         committed(self, synced=False)
 
-    return patch.object(Disk, "committed", unsynced)
+    with patch.object(Disk, "committed", unsynced), patch.object(build, "BOOT_STEP_S", 60.0):
+        yield
 
 
 def _supervisors_forget() -> AbstractContextManager[Any]:

@@ -11,6 +11,7 @@ import pytest
 
 from bus.clock import PacedClock
 from bus.contract import Message
+from runtime import build
 from runtime.spool import SpooledMessage
 from runtime.store import AgentStore, Durability, StoreError, held_gangs
 from tests.whole.disks import FLUSH_S, Disk
@@ -155,4 +156,6 @@ def test_an_agent_that_lost_power_twice_in_a_minute_is_heard() -> None:
     jobs = (Job(60.0, "j0", 1, 4, 15_000, "t0"), Job(90.0, "j1", 1, 4, 500, "t0"))
     for later_s in (71.0, 83.0):  # it has started again less than a minute before
         torn = Blow(600.0 + later_s, "agent_torn", 0, 0.5)
-        assert run(Storm(2, 1.0, (crashed, torn), jobs)).broken == []
+        # Of a clock that is set back, too, starts have one number but for what is on the disk.
+        with patch.object(build, "BOOT_STEP_S", 60.0):
+            assert run(Storm(2, 1.0, (crashed, torn), jobs)).broken == []
