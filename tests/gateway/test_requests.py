@@ -14,7 +14,7 @@ from bus.sqlite import SqliteBus
 from gateway.limits import WAITS_EACH
 from gateway.outbox import Outbox
 from gateway.posting import _as_member
-from schemas.topics import REQUESTS
+from schemas.topics import JOURNAL, REQUESTS, dead_letters
 from tests.builders import submitted
 from tests.console.conftest import Run
 from tests.gateway.conftest import TOKEN, Serving
@@ -95,9 +95,11 @@ async def test_a_dead_letter_is_told_of_though_nothing_follows_it(
         await served.ask(CORDON, 202, 0, headers={"Idempotency-Key": "k1"})
         await desk.wait(100_000.0)
         desk.start()
-        await desk.wait(5.0)
-        await desk.crash()  # the journal has no entry after what the gateway has read
-        await served.until(served.level)
+        while not await desk.records(dead_letters(REQUESTS).name):
+            await desk.wait(1.0)
+        await desk.crash()
+        end = await desk.bus.end(JOURNAL.name)
+        await served.until(lambda: served.feed.live is not None and served.feed.live.offset == end)
         assert (await served.get("requests/k1"))["result"] == "dead_letter"
 
 
