@@ -21,6 +21,9 @@ MachineMaker = Callable[[Sequence[NodeSpec], float], Machine]
 #: Starts so far apart have different numbers, so that of two agents of one name the one that
 #: started last is told from the other. An envelope has room for them until 2106.
 BOOT_STEP_S = 2.0
+#: A clock that shows a later moment (2096) is wrong, and numbers no start: the state file keeps the
+#: highest number for good, and an envelope would soon have no room for the next.
+_CLOCKS_END_S = 4e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,8 @@ def build(
         raise ValueError(
             "owner: nodes of an inference or edge pool need one; give a demand, which may be 0"
         )
-    first_boot = int(clock.now_s() // BOOT_STEP_S)
+    now_s = clock.now_s()
+    first_boot = int(now_s // BOOT_STEP_S) if now_s < _CLOCKS_END_S else 0
     store = AgentStore.open(state_file, options.durability, first_boot)
     try:
         rows = store.load_state()

@@ -199,7 +199,11 @@ def folding(
         raise Unreadable(f"journal: entry {entry.number}: {error}") from error
     state.advance(entry.at_s)
     for count, fact in enumerate(facts, 1):
-        apply(state, fact)
+        try:
+            apply(state, fact)
+        except (TypeError, KeyError) as error:
+            # A fact may hold a record, such as a job, that has what only a newer release knows.
+            raise Unreadable(f"journal: entry {entry.number}: {error}") from error
         if count % _FACTS == 0:
             yield
     state.number += 1

@@ -4,12 +4,13 @@ A Job is created suspended; it is unsuspended only after this file was written. 
 record has never run, and a run with a record whose Job is missing must not get another Job.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.durable import write_json
 from runtime.executors.attempt import Outcome
 from runtime.executors.folder import read_json
+from runtime.executors.records import from_json, to_json
 
 _FILE = "kubernetes.json"
 
@@ -38,7 +39,10 @@ class Record:
         Raises:
             OSError: the shared folder cannot be written.
         """
-        write_json(folder / _FILE, asdict(self))
+        said = to_json(self)
+        if self.outcome is not None:
+            del said["outcome"]["ran"]  # who has a record did, and an earlier release reads it
+        write_json(folder / _FILE, said)
 
 
 def load(folder: Path) -> Record | None:
@@ -53,7 +57,6 @@ def load(folder: Path) -> Record | None:
             raise OSError(f"{folder / _FILE}: cannot be read; move it away if it is damaged")
         return None
     try:
-        outcome = said.pop("outcome")
-        return Record(**said, outcome=None if outcome is None else Outcome(**outcome))
-    except (KeyError, TypeError) as error:
-        raise OSError(f"{folder / _FILE}: is no record of ours ({error!r}); move it away") from None
+        return from_json(Record, said)
+    except ValueError as error:
+        raise OSError(f"{folder / _FILE}: is {error}; move it away") from None

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import orjson
 import pytest
 
 from cloud_agent.clusters.attempt import Work
@@ -13,7 +14,7 @@ from cloud_agent.kubernetes.attempt import Attempt, RunContext
 from cloud_agent.kubernetes.executor import _Kubernetes
 from cloud_agent.kubernetes.informer import Informer, View
 from cloud_agent.kubernetes.objects import End, JobSeen, PodSeen, job_seen
-from cloud_agent.kubernetes.record import Record
+from cloud_agent.kubernetes.record import Record, load
 from cloud_agent.options import KubernetesOptions
 from runtime.checkpoints.store import CheckpointStore
 from runtime.core import Placement
@@ -341,3 +342,21 @@ def test_a_run_is_over_though_a_pod_of_another_agents_run_is_there(tmp_path: Pat
     meta = {"name": "p", "uid": "p", "annotations": notes, "ownerReferences": owners}
     stand.notes.their_pods = [{"metadata": meta, "spec": {}}]
     assert stand.is_gone() == (False, "somebody other than the agent deleted its Job")
+
+
+def test_a_record_is_read_by_the_release_before_and_by_the_next(tmp_path: Path) -> None:
+    stand = Stand(tmp_path)
+    stand.shows()
+    stand.shows(complete=True)
+    folder = stand.attempt.folder
+    file = folder / "kubernetes.json"
+    said = orjson.loads(file.read_bytes())
+    assert said["outcome"] == {"is_success": True, "error": "", "retriable": True}
+    said["outcome"]["of_a_newer_release"] = said["of_a_newer_release"] = 1
+    file.write_bytes(orjson.dumps(said))
+    found = load(folder)
+    assert found is not None
+    assert found.outcome == stand.attempt.ended
+    file.write_text("{}")
+    with pytest.raises(OSError, match="uid is missing; move it away"):
+        load(folder)

@@ -5,6 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
+from bus.contract import Unreadable
 from scheduler.contact import Contact
 from scheduler.core import carry_out, claims
 from scheduler.core.restore import state_in_steps
@@ -146,6 +147,15 @@ def test_a_large_entry_is_folded_in_steps() -> None:
     entry = RawEntry("default", cell.state.number, START_S, "fifo", b"{}", decision, "")
     assert len(list(folding(cell.state, entry))) == 2
     assert cell.state.nodes["n0"].state == "alive"
+
+
+def test_a_job_with_a_field_of_a_newer_release_is_not_read_and_said_to_be() -> None:
+    (accepted,) = Cell().feed(submitted("j0")).facts
+    spec = {**accepted.spec, "of_a_newer_release": 1.0}
+    decision = orjson.dumps({"facts": [["JobAccepted", {"job": "j0", "spec": spec}]]})
+    entry = RawEntry("default", 7, START_S, "fifo", b"{}", decision, "")
+    with pytest.raises(Unreadable, match=r"entry 7: .*of_a_newer_release"):
+        list(folding(Cell().state, entry))
 
 
 def test_an_estimator_that_begins_looks_at_each_node_once() -> None:

@@ -116,6 +116,25 @@ async def test_whose_nodes_another_has_is_not_ready_until_they_are_free(tmp_path
         assert wants.problems() == []
 
 
+async def test_a_clock_that_was_a_century_ahead_keeps_no_agent_from_its_state(
+    tmp_path: Path,
+) -> None:
+    clock = Ahead()
+
+    async def start() -> int:
+        made = role(tmp_path, Open(SystemClock()), clock=clock)
+        task = asyncio.create_task(made.run())
+        await until(lambda: made._agent.published or task.done())
+        made.stop()
+        await task
+        return made._agent.bootid
+
+    clock.ahead_s = 100 * 365.0 * 86_400.0
+    await start()
+    clock.ahead_s = 0.0
+    assert await start() == pytest.approx(clock.now_s() / 2.0, abs=60.0)
+
+
 @pytest.mark.parametrize("leased", [True, False])
 async def test_who_refuses_all_commands_for_long_is_not_ready_until_one_is_good(
     tmp_path: Path, *, leased: bool

@@ -40,6 +40,7 @@ const STIMULI: Readonly<Record<string, string>> = {
   CheckpointCommitted: "a checkpoint was saved",
   JobProgressed: "a job went on",
   JobSubmitted: "a job was submitted",
+  SubmittedAhead: "a job was submitted",
   JobCancelled: "a job was cancelled",
 };
 
