@@ -146,7 +146,7 @@ CLAIMS: tuple[Claim, ...] = (
         "faults.md",
         "storms of faults that break a law",
         figures.storms,
-        "simulated brokers and workers; of 2,070 later seeds one breaks one and is not mended",
+        "simulated brokers and workers; of 2,070 later seeds two broke one, and are mended",
         ("storms.json",),
     ),
     Claim(

@@ -4,9 +4,9 @@ from scheduler.core import facts
 from scheduler.core.grace import longest_s
 from scheduler.core.settings import Settings
 from scheduler.core.state import ClusterState, Job, Node, command_order
-from scheduler.core.transitions import HOLDING, JobState, NodeState
+from scheduler.core.transitions import HOLDING, JobState, LoanState, NodeState
 from scheduler.core.turn import Turn
-from schemas.commands import Rebirth, StopGang
+from schemas.commands import Rebirth, ReturnNode, StopGang
 
 UP = (JobState.STARTING, JobState.RUNNING, JobState.SCALING)
 _ORDERS = ("StartGang", "ScaleGang")
@@ -166,7 +166,11 @@ def node_lost(turn: Turn, node: Node, reason: str) -> None:
             parts.setdefault(holder, []).append(gpu)
     release_parts(turn, node, parts, f"{node.id}: {reason}")
     if node.loan is not None:
+        asked, order = node.loan_state, ReturnNode(node=node.id, loan=node.loan)
         turn.emit(facts.LoanLost(node.id))
+        if asked is LoanState.LENDING:
+            # Its agent may be about to read that it shall lend, and its owner would miss the node.
+            turn.command(node.agent, order, node.id)
     if node.state is not NodeState.DEAD:
         turn.emit(facts.NodeLost(node.id, reason))
 

@@ -1,7 +1,8 @@
 """Books of a cell, kept from what was said and ordered alone: what each column must show.
 
-They read stimuli, commands, the policy's plans, and which claims were set and dropped; never the
-engine's state. Agents are expected to be prompt and honest.
+They read stimuli, commands, the policy's plans, which claims were set and dropped, and what is
+called back since its owner is not heard; never the engine's state. Agents are expected to be prompt
+and honest.
 """
 
 from collections import defaultdict
@@ -99,6 +100,10 @@ class Node:
     lent_s: float = -INF
     returned_s: float = -INF
 
+    def call_back(self) -> None:
+        if self.loan == LoanPhase.LENT:
+            self.loan, self.lent_s = LoanPhase.RECLAIMING, -INF
+
     def hand_back(self, now_s: float) -> None:
         self.loan, self.lent_s, self.returned_s = LoanPhase.OWNED, -INF, now_s
 
@@ -127,8 +132,7 @@ class Books:
             for name, note in plan.notes.items():
                 self.jobs[name].note = note
             for name in plan.reclaim:
-                if self.nodes[name].loan == LoanPhase.LENT:
-                    self.nodes[name].loan, self.nodes[name].lent_s = LoanPhase.RECLAIMING, -INF
+                self.nodes[name].call_back()
             claimed = {fact.job for fact in decided if isinstance(fact, facts.TargetSet)}
             for name, target in plan.targets.items():
                 job, wanted = self.jobs[name], dict(target.placement) if target else {}
@@ -144,6 +148,8 @@ class Books:
                     if job.migrates:
                         job.migrates, job.backoff_s = False, -INF
                         self._rest(job)
+                case facts.LoanRecalled():
+                    self.nodes[fact.node].call_back()
                 case facts.RefusalsNoted():
                     for name, refused in fact.jobs.items():
                         self.jobs[name].refused = refused

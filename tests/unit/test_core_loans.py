@@ -180,6 +180,17 @@ def test_an_owner_that_lost_the_loan(cell: Cell) -> None:
     assert (cell.state.nodes["i0"].loan, cell.state.gpus_loaned) == (None, 0)
 
 
+def test_a_lost_node_that_its_owner_was_asked_for_is_called_back(cell: Cell) -> None:
+    cell.plan(lend=["i0"])
+    (lend,) = cell.sent(LendNode)
+    cell.feed(NodeDied(node="i0", reason="maintenance"))
+    (back,) = cell.sent(ReturnNode)
+    assert (back.node, back.loan) == ("i0", lend.loan), "its agent may be about to read the order"
+    cell.wait(61.0)
+    assert not unanswered(cell, "LendNode")
+    assert unanswered(cell, "ReturnNode")
+
+
 def test_a_reclaimed_node_is_cleared_even_of_those_that_wait_to_move(cell: Cell) -> None:
     lent(cell)
     cell.run("j0", "infer", i0=2)
