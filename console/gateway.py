@@ -68,9 +68,10 @@ def serve(
 ) -> None:
     """Serve a log over HTTP: every view, at any moment, and requests, as JSON.
 
-    On this machine, the address that it prints lets a browser in; programs send its token. With
-    gateway.auth of a configuration, people sign in and robots have tokens. An interrupt ends it.
-    docs/gateway.md tells what can be asked, and by whom.
+    On this machine, the address that it prints lets a browser in; programs
+    send its token. With gateway.auth of a configuration, people sign in and
+    robots have tokens. An interrupt ends it. docs/gateway.md tells what can be
+    asked, and by whom.
 
     Example: tidegate serve run.db --port 8321 --no-browser
     """

@@ -49,6 +49,8 @@ def logs(
     """
     known = job_of(at, job)
     wire = at.wire(job)
+    if known.first_start_s is None and known.state in TERMINAL:
+        fail(f"{job} never ran, so there is no log of it; it is {known.state}.", code=1)
     if known.first_start_s is None:
         fail(f"{job} has not run yet; `tidegate why {job}` says what it waits for.", code=1)
     output = Output(raw=raw)

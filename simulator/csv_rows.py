@@ -17,6 +17,11 @@ _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?",
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", re.ASCII)
 
 
+def is_number(text: str) -> bool:
+    """Whether a cell is written as a number; `nan`, `inf` and `1_0` are none."""
+    return _NUMBER.fullmatch(text) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class BadRow:
     """One thing that is wrong. `line` counts from 1; `column` is empty for a whole line."""
@@ -83,7 +88,7 @@ class Row:
     def number(self, column: str, low: float, high: float, *, above: bool = False) -> float:
         """Give a number in [low, high], or in (low, high] with `above`."""
         value = self.text(column)
-        number = float(value) if _NUMBER.fullmatch(value) else math.nan
+        number = float(value) if is_number(value) else math.nan
         if low < number <= high or (number == low and not above):
             return number
         if not value:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from simulator.csv_rows import BadRow, Row, Table, WorkloadError, read_table
+from simulator.csv_rows import BadRow, Row, Table, WorkloadError, is_number, read_table
 from simulator.pollux_profiles import APPS
 
 #: The year 2286; leaves room below the limit of a moment in an event.
@@ -137,10 +137,10 @@ def _is_date(row: Row, column: str) -> bool:
 
 def _moment(row: Row, column: str) -> float:
     text = row.text(column)
-    if "-" not in text[1:] or ":" not in text:
+    if not text or is_number(text):
         return row.number(column, 0.0, _MOMENT_MAX)
     try:
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text if _is_date(row, column) else "")
     except ValueError:
         row.bad(column, "is neither seconds nor a time like 2017-10-03 06:21:04")
         return math.nan
@@ -258,6 +258,20 @@ def parse_table(table: Table, kind: Format) -> Rows:
     return Rows(jobs, services, sorted(bad, key=lambda one: (one.line, one.column)), idle)
 
 
+def no_jobs(path: Path, table: Table, rows: Rows) -> WorkloadError:
+    """Say that a file has no job to run, and why its rows are none."""
+    left_out = f": {left_out_of(table, rows)}" if rows.idle else "."
+    return WorkloadError(f"{path}: has no training job that can be used{left_out}")
+
+
+def left_out_of(table: Table, rows: Rows) -> str:
+    """Say how many rows are left out, and why."""
+    return (
+        f"{rows.idle:,} of {len(table.rows):,} rows are left out: their jobs had no GPU, or ran "
+        "for 0 s."
+    )
+
+
 def read_jobs(path: Path, kind: str | None = None) -> list[TraceJob]:
     """Read the training jobs of a file that has no bad row.
 
@@ -276,5 +290,5 @@ def read_jobs(path: Path, kind: str | None = None) -> list[TraceJob]:
     if rows.bad:
         raise WorkloadError(f"{path}: bad rows. Correct them.", rows.bad)
     if not rows.jobs:
-        raise WorkloadError(f"{path}: has no training job that can be used.")
+        raise no_jobs(path, table, rows)
     return rows.jobs

@@ -15,7 +15,7 @@ from simulator.csv_rows import BadRow, WorkloadError, read_table
 from simulator.models import MODELS
 from simulator.pollux_profiles import steps_at, tuned_rate
 from simulator.profiles import Profiles, RateTable, builtin_table
-from simulator.trace_formats import TraceJob, parse_table, recognise
+from simulator.trace_formats import TraceJob, left_out_of, no_jobs, parse_table, recognise
 
 __all__ = ["BadRow", "JobArrival", "Workload", "WorkloadError", "read_workload"]
 
@@ -148,13 +148,10 @@ def read_workload(path: Path, *, profiles: Profiles | None = None) -> Workload:
         lines = f"{count} bad {'row' if count == 1 else 'rows'}"
         raise WorkloadError(f"{path}: {lines} in a {kind.name} file. Correct them.", bad)
     if not arrivals:
-        raise WorkloadError(f"{path}: has no training job that can be used.")
+        raise no_jobs(path, table, read)
     notes = list(maker.notes())
     if read.idle:
-        notes.append(
-            f"{read.idle:,} of {len(table.rows):,} rows are left out: their jobs had no GPU, or "
-            "ran for 0 s."
-        )
+        notes.append(left_out_of(table, read))
     used = set(kind.columns(table.header).values())
     ignored = [name for index, name in enumerate(table.header) if name and index not in used]
     if ignored:

@@ -68,12 +68,12 @@ def split_address(url: str, tenant: str | None, allowed: Sequence[str]) -> tuple
     own = [place.replace(TENANT, tenant or TENANT) for place in allowed]
     if not own:
         raise CodeRefused(
-            f"code: this agent fetches no code, so not {url}; its operator allows it by "
-            f'agent.workers.code = ["{url.rpartition("/")[0]}"]'
+            "code: this agent fetches no code; its operator allows it by "
+            f'agent.workers.code = ["{url.rpartition("/")[0]}"] (asked for: {url})'
         )
     raise CodeRefused(
-        f"code: {url} is nowhere where this agent fetches from, which is {', '.join(own)}; put it "
-        "there, or ask its operator to add the place to agent.workers.code"
+        f"code: this agent fetches code from {', '.join(own)} alone; put it there, or ask its "
+        f"operator to add the place to agent.workers.code (asked for: {url})"
     )
 
 

@@ -75,6 +75,10 @@ def test_a_log_is_read_while_it_is_written_and_after_and_never_without_reason(
         assert wide.returncode == 0
         early = reads("wide")
         assert (early.returncode, "wide has not run yet" in early.stderr) == (1, True)
+        assert tidegate("cancel", "wide", "--log", log).returncode == 0
+        wait_until(lambda: state(log, "wide") == "cancelled", "it is cancelled")
+        never = reads("wide")
+        assert (never.returncode, "wide never ran" in never.stderr) == (1, True), never.stderr
 
         again = ("submit", "--key", "dag-17", "--log", log, "--", "true")
         tried = [tidegate(*again) for _ in range(2)]

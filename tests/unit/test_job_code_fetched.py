@@ -42,11 +42,11 @@ def test_code_comes_from_an_allowed_place(
 @pytest.mark.parametrize(
     ("allowed", "tenant", "word"),
     [
-        ((), "red", r'this agent fetches no code, .*agent.workers.code = \["s3://bucket/code"\]'),
-        (("s3://bucket/co",), "red", "is nowhere where this agent fetches from"),
-        (("s3://buck", "file:///x"), "red", "which is s3://buck, file:///x"),
-        (("s3://bucket/{tenant}",), "red", "which is s3://bucket/red; put it there"),
-        (("s3://bucket/{tenant}",), None, "is nowhere where this agent fetches from"),
+        ((), "red", r'this agent fetches no code; .*agent.workers.code = \["s3://bucket/code"\]'),
+        (("s3://bucket/co",), "red", "this agent fetches code from s3://bucket/co alone"),
+        (("s3://buck", "file:///x"), "red", "from s3://buck, file:///x alone"),
+        (("s3://bucket/{tenant}",), "red", "from s3://bucket/red alone; put it there"),
+        (("s3://bucket/{tenant}",), None, "fetches code from s3://bucket/{tenant} alone"),
     ],
 )
 def test_code_of_anywhere_else_is_refused_with_what_to_do(
@@ -54,6 +54,14 @@ def test_code_of_anywhere_else_is_refused_with_what_to_do(
 ) -> None:
     with pytest.raises(CodeRefused, match=word):
         split_address(URL, tenant, allowed)
+
+
+@pytest.mark.parametrize("allowed", [(), ("s3://bucket/code",)])
+def test_what_to_do_comes_before_a_long_address(allowed: tuple[str, ...]) -> None:
+    """The scheduler keeps the first 200 characters of what a gang failed of."""
+    with pytest.raises(CodeRefused) as refused:
+        split_address(f"file:///{'long/' * 40}a.tar.gz", "red", allowed)
+    assert "agent.workers.code" in str(refused.value)[:150]
 
 
 @pytest.mark.parametrize(

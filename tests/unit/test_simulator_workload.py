@@ -188,6 +188,17 @@ def test_bad_line_is_named_and_spoils_no_other(tmp_path: Path, line: bytes, prob
     assert problem in error.bad[0].problem
 
 
+@pytest.mark.parametrize("moment", ["Unknown", "2026-05-04", "08:00", "nan"])
+def test_what_is_no_moment_is_told_what_one_looks_like(tmp_path: Path, moment: str) -> None:
+    bad = bad_cell(tmp_path, PHILLY_HEAD, f"a,{moment},1,60")
+    assert bad.problem == "is neither seconds nor a time like 2017-10-03 06:21:04"
+
+
+def test_a_file_whose_rows_are_all_left_out_says_why(tmp_path: Path) -> None:
+    text = str(refused(tmp_path, f"{PHILLY_HEAD}\na,0,0,60\nb,0,8,0\n"))
+    assert "2 of 2 rows are left out: their jobs had no GPU, or ran for 0 s." in text
+
+
 def test_duplicate_id_names_the_first_line(tmp_path: Path) -> None:
     error = refused(tmp_path, f"{PHILLY_HEAD}\na,0,1,60\na,1,1,60\n")
     assert str(error.bad[0]) == "line 3, job_id: 'a' is on line 2 too"
