@@ -255,7 +255,7 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "capacity": lambda data: capacity(data, ""),
     "completion-times": completion_times,
     "console": console,
-    "deadlines-other": lambda data: deadlines(data, "deadlines-cluster09"),
+    "deadlines-other": lambda data: deadlines(data, "deadlines-cluster08", "deadlines-cluster09"),
     "fleets": fleets,
     "gpu-types": lambda data: gpu_types(data, "gpu-types"),
     "gpu-types-30": lambda data: gpu_types(data, "gpu-types-30"),
