@@ -35,7 +35,17 @@ _ENDED = frozenset(
     )
 )
 #: States in which no part of a job has begun.
-_WAITING = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"))
+_WAITING = frozenset(
+    (
+        "PENDING",
+        "CONFIGURING",
+        "REQUEUED",
+        "REQUEUE_FED",
+        "REQUEUE_HOLD",
+        "RESV_DEL_HOLD",
+        "SPECIAL_EXIT",
+    )
+)
 _COLUMNS = "--format=%i|%T|%r|%k|%j"
 #: Jobs are named with the id of the shared folder; those of earlier releases were not.
 _FOLDER = re.compile(r"\.([0-9a-f]{16})$")
@@ -170,6 +180,8 @@ class Slurm:
             raise SlurmError(
                 f"{command[0]}: is not installed on the agent's machine: install slurm-client"
             ) from None
+        except OSError as error:
+            raise SlurmError(f"{command[0]}: cannot be run: {error.strerror or error}") from error
         except subprocess.TimeoutExpired:
             raise SlurmError(f"{command[0]}: no answer within {self._limit_s:g} s") from None
         if process.returncode != 0:

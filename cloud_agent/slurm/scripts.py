@@ -16,6 +16,7 @@ from cloud_agent.options import SlurmOptions
 from cloud_agent.slurm.commands import Slurm
 from cloud_agent.slurm.run import LEASE, Run
 from runtime.core import Placement
+from runtime.durable import write_file
 from runtime.executors.folder import CHECKPOINTS, LOGS, WORK
 from schemas.programs import Program
 
@@ -228,6 +229,6 @@ def write_scripts(work: Work, run: Run, options: SlurmOptions) -> Path:
         (batch, batch_script(run, options)),
     )
     for path, text in texts:
-        path.touch(mode=0o600)  # the program's environment may hold secrets
-        path.write_text(text)
+        # Slurm may begin one that was handed in before: never a part. It may hold secrets.
+        write_file(path, text.encode(), mode=0o600)
     return batch

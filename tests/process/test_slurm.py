@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -240,6 +241,47 @@ def test_command_that_is_missing_says_what_to_install(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SlurmError, match="install slurm-client"):
         Slurm(options(tmp_path)).jobs()
+
+
+@pytest.mark.parametrize(("mode", "text"), [(0o644, "#!/bin/sh\n"), (0o755, "echo a wrapper\n")])
+def test_command_that_cannot_be_run_is_slurm_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, text: str
+) -> None:
+    """The agent took it for a shared folder that does not answer, and looked after no gang."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "squeue").write_text(text)
+    (tmp_path / "squeue").chmod(mode)
+    cluster = _Cluster(options(tmp_path, poll_s=PATIENCE_S))
+    cluster.look("0123456789abcdef")
+    assert "squeue: cannot be run: " in (cluster.away or "")
+
+
+def test_a_job_whose_reservation_was_deleted_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was said to run, and no limit of waiting ended it."""
+    row = "7|RESV_DEL_HOLD|ReservationDeleted|tidegate agent=a job=j epoch=3|tidegate-j-3"
+    slurm = answering(tmp_path, monkeypatch, "squeue", f"echo '{row}'")
+    assert [one.waits for one in slurm.jobs()] == [True]
+
+
+def test_a_full_folder_leaves_the_keeper_of_what_was_handed_in_before(tmp_path: Path) -> None:
+    """A submission whose answer was lost is tried again, and Slurm may begin the job meanwhile.
+
+    A keeper that was cut off ended with 0, and the job counted as completed.
+    """
+    said, run = options(tmp_path), Run(tmp_path / "root" / "runs" / "j" / "1")
+    work = Work("j", Program(argv=["true"]), StartedRun(1, {"n1": (0,)}, 0, None), run.folder, "f")
+    write_scripts(work, run, said)
+    keeper = run.folder / "keeper.sh"
+    before, limit = keeper.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limit[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            write_scripts(work, run, said)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert keeper.read_bytes() == before
 
 
 @pytest.mark.parametrize(
