@@ -177,7 +177,10 @@ class Api:
             Refused: it says no.
         """
         said = await self._ask("GET", self._path(kind), {"labelSelector": selector})
-        return list(said["items"]), str(said["metadata"]["resourceVersion"])
+        items, version = said.get("items"), said["metadata"].get("resourceVersion")
+        if not isinstance(items, list) or version is None:
+            raise Away(f"GET {self._path(kind)}: the answer is no list of {kind}")
+        return items, str(version)
 
     async def follow(
         self, kind: str, selector: str, version: str, connected: Callable[[], None]
@@ -236,11 +239,13 @@ class Api:
     ) -> Json:
         response = await self._send(method, path, query, body, self._request_s)
         try:
-            said: Json = json.loads(await response.read())
+            said = json.loads(await response.read())
         except _BROKEN as error:
             raise Away(f"{method} {path}: the answer broke off: {error!r}") from error
         finally:
             response.release()
+        if not (isinstance(said, dict) and isinstance(said.get("metadata"), dict)):
+            raise Away(f"{method} {path}: the answer is no object of Kubernetes")
         return said
 
     async def _send(

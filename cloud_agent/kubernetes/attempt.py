@@ -199,8 +199,9 @@ class Attempt(ClusterAttempt):
                 self.ended = Outcome(False, error_text[:_ERROR_MAX], ran=False)
             return
         if uid is not None:
-            self._record = Record(uid)
-            self._record.write(self.folder)
+            record = Record(uid)
+            record.write(self.folder)
+            self._record = record  # only now: without its file it is not to run
 
     def _create(self) -> str | None:
         """Give the Job's uid; None: the name is not free yet."""

@@ -1,5 +1,6 @@
 """One run on Kubernetes, with an API that notes what it is asked."""
 
+import errno
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -67,7 +68,13 @@ class Stand:
     """A run, what the API shows of it, and the agent's lease."""
 
     def __init__(
-        self, folder: Path, places: Placement = PLACES, tenant: str | None = None, **more: Any
+        self,
+        folder: Path,
+        places: Placement = PLACES,
+        tenant: str | None = None,
+        *,
+        begins: bool = True,
+        **more: Any,
     ) -> None:
         self.notes, self.view, self.lease_s = Notes(), View((), ()), NOW_S + 900.0
         store = CheckpointStore(f"file://{folder}/store")
@@ -78,7 +85,8 @@ class Stand:
         started = StartedRun(1, places, 0, None)
         program = Program(argv=["true"], **more)
         self.attempt = Attempt(context, Work("j", program, started, run, "f", tenant))
-        self.attempt.advance(NOW_S, None)
+        if begins:
+            self.attempt.advance(NOW_S, None)
 
     def shows(
         self, *pods: PodSeen, complete: bool = False, after_s: float = 0.0, **more: Any
@@ -342,6 +350,27 @@ def test_a_run_is_over_though_a_pod_of_another_agents_run_is_there(tmp_path: Pat
     meta = {"name": "p", "uid": "p", "annotations": notes, "ownerReferences": owners}
     stand.notes.their_pods = [{"metadata": meta, "spec": {}}]
     assert stand.is_gone() == (False, "somebody other than the agent deleted its Job")
+
+
+def test_a_job_that_the_full_folder_has_no_record_of_does_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was unsuspended; an agent that began then, after its end, ran it once more."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    stand = Stand(tmp_path, begins=False)
+    with monkeypatch.context() as patched:
+        patched.setattr("cloud_agent.kubernetes.record.write_json", full)
+        for _ in range(2):
+            with pytest.raises(OSError, match="no space"):
+                stand.shows()
+        assert stand.notes.changes == []
+    stand.shows()
+    stand.shows()
+    assert load(stand.attempt.folder) == Record("u", released=True)
+    assert stand.notes.changes == [{"suspend": False, "activeDeadlineSeconds": 900}]
 
 
 def test_a_record_is_read_by_the_release_before_and_by_the_next(tmp_path: Path) -> None:

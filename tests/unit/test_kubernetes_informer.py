@@ -51,7 +51,7 @@ class Server:
         self.pod_streams: list[bytes] = []
         #: Versions from which Jobs were followed; `list` for a list of them.
         self.asked: list[str] = []
-        #: Refuse all with this status, in these words.
+        #: Answer all with this status, and in these words if there are any.
         self.status, self.words = 200, b""
         #: What one has to log in with.
         self.token = "t"
@@ -84,7 +84,7 @@ class Server:
         status = self.status if is_known else 401
         request.send_response(status)
         request.end_headers()
-        if status != 200 and self.words:
+        if self.words:
             request.wfile.write(self.words)
         elif status != 200:
             request.wfile.write(json.dumps({"message": "no", "sent": body.decode()}).encode())
@@ -335,6 +335,26 @@ def test_streams_that_end_at_once_are_asked_for_after_a_pause(server: Server, se
     seen()
     time.sleep(1.0)
     assert 4 < server.count < 40
+
+
+@pytest.mark.parametrize("words", [b"null", b"[]", b'"fine"', b'{"kind": "Status"}'])
+def test_what_is_no_object_of_kubernetes_is_no_answer(
+    server: Server, api: Api, words: bytes
+) -> None:
+    """A proxy's word, with status 200: it ended the agent."""
+    server.words = words
+    for ask in (lambda: api.now("pods", ""), lambda: api.job("j"), lambda: api.create_job({})):
+        with pytest.raises(Away, match="no object of Kubernetes"):
+            ask()
+
+
+@pytest.mark.parametrize("items", ["", '"items": null,', '"items": {},'])
+def test_a_list_without_a_list_says_of_nothing_that_it_is_gone(
+    server: Server, api: Api, items: str
+) -> None:
+    server.words = f'{{{items} "metadata": {{"resourceVersion": "1"}}}}'.encode()
+    with pytest.raises(Away, match="no list of pods"):
+        api.now("pods", "")
 
 
 def test_what_is_gone_needs_no_deleting(server: Server, api: Api) -> None:
