@@ -8,7 +8,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field
 
 from tidegate_client.errors import BranchFailed
-from tidegate_client.flow import Call, Flow, Looks, Moment, call, new_key
+from tidegate_client.flow import Call, Flow, Looks, Moment, call, model_of, new_key
 
 
 class Branch(BaseModel):
@@ -33,10 +33,14 @@ class Branch(BaseModel):
     result: Mapping[str, Any] | None = None
 
 
+class _Branches(BaseModel):
+    branches: list[Branch]
+
+
 def branches(at: Moment) -> Flow[list[Branch]]:
     """List one's branches, newest first, without what came of them; operators see everybody's."""
     answer = yield from call(Call("GET", "/branches", Moment(cell=at.cell).parameters()))
-    return [Branch.model_validate(one) for one in answer.json()["branches"]]
+    return model_of(_Branches, answer).branches
 
 
 def begin(
@@ -84,7 +88,7 @@ def begin(
     headers = {"Idempotency-Key": key or new_key()}
     cell = Moment(cell=at.cell).parameters()
     answer = yield from call(Call("POST", "/branches", cell, body, headers))
-    return Branch.model_validate(answer.json())
+    return model_of(Branch, answer)
 
 
 def one(_: Moment, branch: str) -> Flow[Branch]:
@@ -94,7 +98,7 @@ def one(_: Moment, branch: str) -> Flow[Branch]:
         NotFound: there is none, or not any more.
     """
     answer = yield from call(Call("GET", _path(branch)))
-    return Branch.model_validate(answer.json())
+    return model_of(Branch, answer)
 
 
 def wait(
@@ -125,7 +129,7 @@ def wait(
 def end(_: Moment, branch: str) -> Flow[Branch]:
     """End a branch that waits or runs, or forget one that is over; give it as it was last."""
     answer = yield from call(Call("DELETE", _path(branch)))
-    return Branch.model_validate(answer.json())
+    return model_of(Branch, answer)
 
 
 def _path(branch: str) -> str:

@@ -35,7 +35,7 @@ class _Waits(ClientBase[httpx.Client]):
                     continue
                 try:
                     answer = self._http.send(self._request(step))
-                except httpx.TransportError as error:
+                except httpx.RequestError as error:
                     step = flow.throw(error)
                 else:
                     step = flow.send(answer)

@@ -103,10 +103,9 @@ def problem_of(answer: httpx.Response) -> Problem:
     return kind(status, detail, parameter, retry_after_s(answer))
 
 
-def no_gateway(error: httpx.TransportError) -> NoGateway:
+def no_gateway(error: httpx.RequestError) -> NoGateway:
     """Say where nobody answers, by what stands before the path, and why; the error is its cause."""
-    url = error.request.url
-    where = f"{url.scheme}://{url.netloc.decode('ascii')}"
+    where = _where(error.request)
     refused = _refused_certificate(error)
     if refused is None:
         why = str(error) or type(error).__name__
@@ -126,6 +125,21 @@ def no_gateway(error: httpx.TransportError) -> NoGateway:
         )
     found.__cause__ = error
     return found
+
+
+def other_answer(answer: httpx.Response) -> NoGateway:
+    """Say that what answers is no gateway, such as the page of a proxy, or one that differs."""
+    told = "the address is the gateway's own, and that its release fits this client's"
+    if answer.is_redirect:
+        said = f"leads to {answer.headers['location'][:200]}"
+    else:
+        said = f"answers with {answer.text[:100].strip()!r}"
+    return NoGateway(f"{_where(answer.request)} {said}, as no gateway does; see that {told}")
+
+
+def _where(request: httpx.Request) -> str:
+    """Give an address without its path, and without a password."""
+    return f"{request.url.scheme}://{request.url.netloc.decode('ascii')}"
 
 
 def _refused_certificate(error: BaseException) -> ssl.SSLCertVerificationError | None:

@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import httpx
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
-from tidegate_client.errors import TimedOut, no_gateway, problem_of, retry_after_s
+from tidegate_client.errors import TimedOut, no_gateway, other_answer, problem_of, retry_after_s
 
 API = "/api/v1"
 #: Tries of one call, the first included.
@@ -110,19 +110,21 @@ def call(asked: Call) -> Flow[httpx.Response]:
 
     Raises:
         Problem: the gateway answered with an error.
-        NoGateway: nobody answered.
+        NoGateway: nobody answered, or who did leads elsewhere.
     """
     waited_s = 0.0
     for tried in range(1, TRIES + 1):
         said_s: float | None = None
         try:
             answer = yield asked
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             failed: Exception = no_gateway(error)
         else:
             assert answer is not None
-            if answer.status_code < 400:
+            if answer.status_code < 300:
                 return answer
+            if answer.status_code < 400:
+                raise other_answer(answer)
             failed = problem_of(answer)
             if answer.status_code not in RETRIED:
                 raise failed
@@ -141,7 +143,24 @@ def read(
     """Read an answer about a moment."""
     resolved = yield from resolve_moment(moment)
     answer = yield from call(Call("GET", path, {**resolved.parameters(), **(parameters or {})}))
-    return kind.model_validate_json(answer.content)
+    return model_of(kind, answer)
+
+
+def model_of(kind: type[Model], answer: httpx.Response) -> Model:
+    """Read what was answered.
+
+    Raises:
+        NoGateway: no gateway says such a thing.
+    """
+    try:
+        return kind.model_validate_json(answer.content)
+    except ValidationError as error:
+        raise other_answer(answer) from error
+
+
+class _Frame(BaseModel):
+    now_s: float
+    origin_s: float
 
 
 def resolve_moment(moment: Moment) -> Flow[Moment]:
@@ -155,10 +174,10 @@ def resolve_moment(moment: Moment) -> Flow[Moment]:
         return moment
     cell = Moment(cell=moment.cell).parameters()
     answer = yield from call(Call("GET", "/overview", cell))
-    frame = answer.json()
+    frame = model_of(_Frame, answer)
     day, hour, minute, second = (None if part is None else int(part) for part in found.groups())
-    now = datetime.fromtimestamp(frame["now_s"], UTC)
-    origin = datetime.fromtimestamp(frame["origin_s"], UTC)
+    now = datetime.fromtimestamp(frame.now_s, UTC)
+    origin = datetime.fromtimestamp(frame.origin_s, UTC)
     begin = now if day is None else origin + timedelta(days=day)
     try:
         wanted = begin.replace(

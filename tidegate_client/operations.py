@@ -24,6 +24,7 @@ from tidegate_client.flow import (
     Moment,
     Parameters,
     call,
+    model_of,
     new_key,
     read,
 )
@@ -259,7 +260,7 @@ def ask(
     if dry_run:
         body["dry_run"] = True
     answer = yield from call(Call("POST", "/requests", _cell(at), body, headers, wait_s))
-    return _checked(Outcome.model_validate(answer.json()))
+    return _checked(model_of(Outcome, answer))
 
 
 def outcome(at: Moment, request: str) -> Flow[Outcome]:
@@ -269,7 +270,7 @@ def outcome(at: Moment, request: str) -> Flow[Outcome]:
         Refused: the scheduler refused it.
     """
     answer = yield from call(Call("GET", f"/requests/{quote(request, safe='')}", _cell(at)))
-    return _checked(Outcome.model_validate(answer.json()))
+    return _checked(model_of(Outcome, answer))
 
 
 def _cell(at: Moment) -> Parameters:

@@ -26,6 +26,7 @@ from tidegate_client import (
 
 Answering = Callable[[httpx.Request], httpx.Response]
 NOW_S = 1_767_600_000.0
+_GZIP = {"Content-Encoding": "gzip"}
 
 
 class Gateway:
@@ -272,6 +273,31 @@ def test_errors_have_a_type_and_say_what_to_do() -> None:
     refused.said = {"result": "refused", "field": "args.node", "refused_because": "is not known"}
     with pytest.raises(Refused, match=r"args\.node: is not known"):
         refused.client().ask("node.cordon", node="train-9")
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        (lambda: httpx.Response(301, headers={"Location": "https://tide.test/"}), "leads to https"),
+        (lambda: httpx.Response(200, text="<html>sign in</html>"), "answers with '<html>sign in"),
+        (lambda: httpx.Response(200, json=[]), "as no gateway does; see that the address"),
+        (lambda: httpx.Response(200, headers=_GZIP, content=iter([b"plain"])), "no gateway answer"),
+    ],
+)
+def test_what_is_no_gateway_is_said_to_be_none(
+    page: Callable[[], httpx.Response], said: str
+) -> None:
+    """As a proxy that wants another address, or shows a page to sign in at."""
+    asks: tuple[Callable[[Client], object], ...] = (
+        lambda client: client.overview(),
+        lambda client: client.at("06:30").overview(),
+        lambda client: client.ask("node.cordon", node="n"),
+        lambda client: client.branches(),
+        lambda client: client.branches.begin(),
+    )
+    for ask in asks:
+        with pytest.raises(NoGateway, match=said):
+            ask(Gateway(*(page() for _ in range(5))).client())
 
 
 def test_a_job_is_waited_for(slept: list[float]) -> None:
