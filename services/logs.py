@@ -66,6 +66,7 @@ class _Lines(logging.Formatter):
         said, level = record.getMessage(), record.levelname.lower()
         trace = self.formatException(record.exc_info) if record.exc_info else ""
         if self._text:
+            said = "".join(one if one.isprintable() else repr(one)[1:-1] for one in said)
             shown = " ".join(f"{name}={_shown(value)}" for name, value in fields.items())
             return f"{at} [{level}] {record.name}: {said} {shown}" + (f"\n{trace}" if trace else "")
         line = {**fields, "event": said, "level": level, "logger": record.name, "timestamp": at}

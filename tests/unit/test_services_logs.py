@@ -67,6 +67,18 @@ def test_text_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert raised[-1] == "ValueError: broken"
 
 
+def test_words_of_others_are_one_line_of_text_whatever_they_hold(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As what `squeue` or a proxy said: it could write lines as if the service had."""
+    configure(LogSection(format="text"), role="bridge", name="b1")
+    theirs = "it's\n2026-01-01T00:00:00Z [info] tidegate: all is well\x1b[2J\u202e"
+    logging.getLogger("cloud").warning("Slurm does not answer: %s", theirs)
+    (line,) = capsys.readouterr().err.splitlines()
+    told = r"it's\n2026-01-01T00:00:00Z [info] tidegate: all is well\x1b[2J\u202e"
+    assert line.endswith(f"[warning] cloud: Slurm does not answer: {told} role=bridge name=b1")
+
+
 def test_decisions_say_for_whom_and_why(capsys: pytest.CaptureFixture[str]) -> None:
     log = configure(LogSection(), role="scheduler", name="s1")
     tell = tell_decisions(log)
