@@ -2,8 +2,12 @@
 
 import base64
 import hashlib
+import os
+import signal
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from shutil import which
 
 import pytest
 from cryptography import x509
@@ -135,6 +139,40 @@ def test_names_that_would_give_other_rights_are_refused(folder: Path, verb: str,
     assert done.returncode == 2
     assert done.stderr.startswith("compose/certs: ")
     assert sorted(folder.rglob("*")) == before
+
+
+def test_several_at_once_make_one_authority(tmp_path: Path) -> None:
+    """Two of four failed, at files that another had removed."""
+    folder = tmp_path / "certs"
+    with ThreadPoolExecutor() as pool:
+        made = [*pool.map(lambda _: certs(folder, "make"), range(4))]
+    assert [one.returncode for one in made] == [0] * 4, [one.stderr for one in made]
+    assert len({one.stdout for one in made}) == 1
+    for name in ("mosquitto", "bridge-1"):
+        load(folder, name).verify_directly_issued_by(load(folder, "ca"))
+
+
+@pytest.mark.parametrize("at", ["req -x509", "ca", "x509 -req", "genpkey"])
+def test_what_was_killed_in_between_is_made_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """An empty file was taken for one that is there, for ever."""
+    folder, real = tmp_path / "certs", which("openssl")
+    (tmp_path / "bin").mkdir()
+    script = tmp_path / "bin" / "openssl"
+    script.write_text(
+        f'#!/bin/bash\n[[ "$* " == \'{at} \'* ]] || exec {real} "$@"\n'
+        'for last; do [ "$before" = -out ] && : > "$last"; before=$last; done\nkill -9 $PPID\n'
+    )
+    script.chmod(0o755)
+    with monkeypatch.context() as patched:
+        patched.setenv("PATH", f"{script.parent}:{os.environ['PATH']}")
+        assert certs(folder, "make").returncode == -signal.SIGKILL
+    (folder / "bridge-group").write_text("")  # as one that was killed there leaves it
+    done = certs(folder, "make")
+    assert (done.returncode, done.stdout[:16]) == (0, "trusted_keys = {"), done.stderr
+    load(folder, "mosquitto").verify_directly_issued_by(load(folder, "ca"))
+    assert len((folder / "bridge-group").read_text()) == 33
 
 
 def test_without_an_authority_it_says_what_to_do(tmp_path: Path) -> None:
