@@ -60,19 +60,19 @@ class Folder:
             yield
 
     def ports(self, names: Sequence[str]) -> dict[str, int]:
-        """Give the ports of this folder, choosing them the first time."""
+        """Give the ports of this folder, choosing those that it has not yet."""
         file = self.path / "ports.json"
         if not file.exists():
             self.path.mkdir(parents=True, exist_ok=True)
-            with contextlib.ExitStack() as probes:
-                taken = [probes.enter_context(socket.socket()) for _ in names]
-                numbers = [_bound(probe) for probe in taken]
             ours = self.path / f"ports.json.{os.getpid()}"
-            ours.write_text(json.dumps(dict(zip(names, numbers, strict=True))) + "\n")
+            ours.write_text(json.dumps(_free_ports(names)) + "\n")
             with contextlib.suppress(FileExistsError):
                 os.link(ours, file)  # of two at once, one chooses for both
             ours.unlink()
         found: dict[str, int] = json.loads(file.read_text())
+        if missing := [name for name in names if name not in found]:
+            found |= _free_ports(missing)
+            self.write(file.name, json.dumps(found) + "\n")
         return found
 
     def write(self, name: str, text: str | bytes) -> None:
@@ -168,6 +168,12 @@ class Folder:
         folder = os.environ.get(self.variable)
         prefix = f"{self.variable}={shlex.quote(folder)} " if folder else ""
         return f'Next: eval "$({prefix}{shlex.quote(sys.argv[0])} env)"'
+
+
+def _free_ports(names: Sequence[str]) -> dict[str, int]:
+    with contextlib.ExitStack() as probes:
+        taken = [probes.enter_context(socket.socket()) for _ in names]
+        return {name: _bound(probe) for name, probe in zip(names, taken, strict=True)}
 
 
 def _bound(probe: socket.socket) -> int:

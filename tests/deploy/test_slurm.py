@@ -24,11 +24,11 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    def run(self, *arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             ["compose/slurm", *arguments],
             cwd=ROOT,
-            env={**os.environ, "TIDEGATE_SLURM_DIR": str(self.path)},
+            env={**os.environ, "TIDEGATE_SLURM_DIR": str(self.path), **more},
             capture_output=True,
             text=True,
             check=False,
@@ -98,6 +98,15 @@ def test_up_runs_a_job_with_gpus_and_down_leaves_no_process(folder: Folder) -> N
     assert mentioning(f"SLURM_CONF={folder.path}") == []
     assert [path.name for path in folder.path.iterdir()] == ["lock"]
     assert folder.run("down").returncode == 0
+
+
+def test_a_folder_of_one_node_with_gpus_has_two_pretended_ones_then(folder: Folder) -> None:
+    own = {"TIDEGATE_SLURM_GPUS": "/dev/null"}
+    assert folder.run("up", **own).returncode == 0
+    assert folder.run("down", **own).returncode == 0
+    up = folder.run("up")
+    assert up.returncode == 0, up.stderr
+    assert folder.say("sinfo --noheader --format=%D").split() == ["2"]
 
 
 def test_paused_and_killed_daemons_come_up_again(folder: Folder) -> None:
