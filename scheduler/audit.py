@@ -92,7 +92,7 @@ class Audit:
             request = yield from self._signed(cell, data)
         try:
             facts: list[tuple[str, dict[str, Any]]] = [
-                (name, dict(fields)) for name, fields in entry.decision["facts"]
+                (str(name), dict(fields)) for name, fields in entry.decision["facts"]
             ]
         except (KeyError, TypeError, ValueError):
             yield "decision.facts", "cannot be read"
@@ -160,15 +160,16 @@ def _unfit(
         "counted_as": line_of(request),
     }
     for name, fields in facts:
-        if name in _JOBS and fields["job"] != request.about:
-            yield f"decision.{name}.job", f"is {fields['job']}, asked was {request.about}"
+        if name in _JOBS and (job := fields.get("job")) != request.about:
+            yield f"decision.{name}.job", f"is {job}, asked was {request.about}"
         if "request" not in fields:
             continue
         if ends == ["RequestRefused"] and name not in (*_ENDS, *_KEPT):
             yield f"decision.{name}", f"was done, though {request.id} was refused"
         known = said if name in _ENDS else {**said, "reason": request.reason}
         for key in fields.keys() & known.keys():
-            same = fields[key] == known[key] or {fields[key], known[key]} == {"", None}
+            empty = all(one in ("", None) for one in (fields[key], known[key]))
+            same = fields[key] == known[key] or empty
             every = known[key] == EVERY_PART or (known[key] is None and (name, key) in _EACH)
             if not same and not every:
                 yield f"decision.{name}.{key}", f"is {fields[key]!r}, asked was {known[key]!r}"

@@ -110,6 +110,27 @@ async def test_a_log_that_nobody_altered_is_proved(tmp_path: Path) -> None:
     assert (done.requests, done.entries) == (10, len(records))
 
 
+@pytest.mark.parametrize(
+    ("facts", "field", "reason"),
+    [
+        ([["JobAccepted", {}]], "JobAccepted.job", "is None, asked was j1"),
+        ([["RequestDone", {"expires_s": [1], "request": "r3"}]], "RequestDone.expires_s", "is [1]"),
+        ([["RequestDone", {"request": {"a": 1}}]], "RequestDone.request", "is {'a': 1}, asked was"),
+        ([[["x"], {"request": "r3", "by": "bob"}]], "['x'].by", "is 'bob', asked was 'ann'"),
+    ],
+)
+async def test_what_no_scheduler_writes_is_a_finding(
+    tmp_path: Path, facts: list[Any], field: str, reason: str
+) -> None:
+    """It ended with an error of Python's, so that of the rest of the log nothing was said."""
+    records = await journal(tmp_path)
+    number = altered(records, "r3", lambda entry: entry.decision.update(facts=facts))
+    found = audited(records).findings
+    assert {one.entry for one in found} == {number}
+    (told,) = (one.reason for one in found if one.field == f"decision.{field}")
+    assert told.startswith(reason)
+
+
 async def test_what_nobody_signed_is_counted(tmp_path: Path) -> None:
     async with open_desk("memory", tmp_path) as desk:
         led(desk, lambda: 3 * DAY_S)
