@@ -40,6 +40,8 @@ _PIECE = 1 << 20
 _FED = 512
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _OPENING = b'{"format":"tidegate log"'
+#: Offsets and epochs are below this, in a database, too.
+_OFFSETS = 2**63
 #: How often progress is told, in records.
 PROGRESS = 1000
 
@@ -151,6 +153,9 @@ class FileLog:
             raise self._damaged("its first line lacks what it must say") from error
         if version != VERSION:
             raise self._damaged("its first line names no version")
+        numbers = (*head.topics.values(), *(end for _, _, end in head.positions))
+        if not all(0 <= one < _OFFSETS for one in (*numbers, *head.producers.values())):
+            raise self._damaged("its first line has a number that none of its kind can be")
         return head
 
     def _foreign(self) -> Unreadable:

@@ -374,5 +374,7 @@ def _progress(verb: str) -> Iterator[Progress | None]:
 
 
 def _moment(time_s: float) -> str:
-    moment = datetime.fromtimestamp(time_s, UTC)
-    return moment.strftime("%Y-%m-%d %H:%M:%S")
+    try:
+        return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError):
+        return f"{time_s:g} s"  # of a file that no bus wrote

@@ -14,6 +14,7 @@ from bus.contract import BusError, Message, Record, Unreadable
 from bus.logfile import Head, write_log
 from bus.reading import import_log, open_log
 from bus.sqlite import SqliteBus
+from console.verbs import run
 from schemas.topics import CELLS, COMMANDS, EVENTS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -112,6 +113,31 @@ def test_a_damaged_log_leaves_nothing_behind(tmp_path: Path) -> None:
     with open_log(tmp_path / "log.jsonl") as log, pytest.raises(Unreadable, match="offset 4"):
         import_log(log, tmp_path / "new.db")
     assert [path.name for path in tmp_path.iterdir()] == ["log.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        Head({EVENTS.name: 2**63}),
+        Head({EVENTS.name: -1}),
+        Head({EVENTS.name: 6}, [("scheduler", EVENTS.name, 2**63)]),
+        Head({EVENTS.name: 6}, [], {"scheduler-west": 2**63}),
+    ],
+)
+def test_a_number_that_no_database_holds_is_damage(tmp_path: Path, head: Head) -> None:
+    write_log(tmp_path / "log.jsonl", head, RECORDS[:3])
+    with pytest.raises(Unreadable, match=r"is damaged .*a number that none of its kind can be"):
+        open_log(tmp_path / "log.jsonl")
+
+
+@pytest.mark.parametrize("verb", ["stats", "tail"])
+def test_a_moment_that_no_calendar_has_is_shown_as_a_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    record = Record(EVENTS.name, 0, "default", b"x", {}, -1e20)
+    write_log(tmp_path / "log.jsonl", Head({EVENTS.name: 1}), [record])
+    assert run(["journal", verb, str(tmp_path / "log.jsonl")]) == 0
+    assert "-1e+20 s" in capsys.readouterr().out
 
 
 def test_records_out_of_order_are_damage(tmp_path: Path) -> None:
