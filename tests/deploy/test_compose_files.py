@@ -131,6 +131,14 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_password_that_was_never_written_is_made(tmp_path: Path) -> None:
+    """Of a hand-out that was killed the file was there, and nobody could sign in at Grafana."""
+    (tmp_path / "authority").mkdir()
+    (tmp_path / "authority" / "grafana").touch()
+    subprocess.run([COMPOSE / "hand-out", tmp_path], capture_output=True, check=True)
+    assert re.fullmatch("[0-9a-f]{32}\n", (tmp_path / "grafana" / "password").read_text())
+
+
 def test_everything_mounted_is_there_or_handed_out(secrets: Path) -> None:
     for service, one in SERVICES.items():
         for source, _ in mounts(one):
