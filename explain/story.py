@@ -94,6 +94,7 @@ class Story:
     #: By node, until when it is drained, and by whom and why, in words.
     _drains: dict[str, tuple[float, str]] = field(default_factory=dict)
     _allocation: dict[str, Any] = field(default_factory=dict)
+    _started: set[int] = field(default_factory=set)  #: Epochs in which a worker took a step.
     _behind: Reason | None = None
     _end: str = ""  #: How its last gang ended, as the agent said it.
 
@@ -125,9 +126,13 @@ class Story:
         stimulus, asked_by = entry.stimulus, dict[str, Any]()  # who asks to cancel it, and why
         if stimulus["kind"] == "JobCancelled" and stimulus["data"]["job"] == self.job:
             asked_by = {"by": stimulus["cause"][0], "reason": stimulus["data"]["reason"]}
+        elif stimulus["kind"] == "WorkerStarted" and stimulus["data"]["job"] == self.job:
+            self._started.add(stimulus["data"]["epoch"])
         elif stimulus["kind"] in ("WorkerStopped", "WorkerFailed"):
             told = stimulus["data"]
-            if told["job"] == self.job and not told.get("ran", True):
+            # After a reboot an agent may fail to start what ran before, under the same epoch.
+            ran = told.get("ran", True) or told["epoch"] in self._started
+            if told["job"] == self.job and not ran:
                 self.unstarted.add(told["epoch"])
         elif stimulus["kind"] == "Requested":
             asked = stimulus["data"]["request"]
@@ -156,7 +161,7 @@ class Story:
         """Leave out what was told of an earlier job of this id, which may have been another's."""
         self.events, self.reasons = [], []
         self._allocation, self._behind, self._end = {}, None, ""
-        self.unstarted = set()
+        self.unstarted, self._started = set(), set()
 
     def _take_nodes(self, entry: JournalEntry) -> None:
         reasons = {

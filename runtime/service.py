@@ -26,7 +26,7 @@ from runtime.spool import DropPriority, Spool, SpooledMessage, SpoolLimit
 from runtime.store import AgentStore
 from runtime.turns import Report, Turns
 from schemas.codec import encode, event
-from schemas.commands import RenewLease, SendLog
+from schemas.commands import LendNode, RenewLease, ScaleGang, SendLog, StartGang
 from schemas.events import EventData
 from schemas.options import CHECKED, Seconds
 from schemas.topics import COMMANDS
@@ -34,6 +34,8 @@ from schemas.topics import COMMANDS
 _log = logging.getLogger(__name__)
 #: Records taken in one turn.
 _BATCH = 500
+#: What an older start of an agent leaves to the newer one. It may end and give back what it has.
+_BEGINS = (StartGang, ScaleGang, LendNode)
 #: Freed rows are deleted with the next thing to write, or when they are this many.
 _FREED_MAX = 2000
 
@@ -229,6 +231,10 @@ class AgentService:
                 # accepts only the newest start while that reports.
                 return None
         self.leased = self.leased or isinstance(said.data, RenewLease)
+        if self.newer_boot is not None and isinstance(said.data, _BEGINS):
+            # The newer start carries it out; a second gang of this epoch would write beside its.
+            self.counters.refused["newer_start"] += 1
+            return None
         objection = self.core.objection(command, now_s)
         if objection is not None:
             self.counters.refused[objection] += 1
@@ -250,7 +256,7 @@ class AgentService:
             self.newer_boot = boot
             _log.error(
                 "a newer start of %s is running (boot %d, this one is %d): reports of this one are "
-                "ignored, and its lease is not renewed; end one of the two",
+                "ignored, it begins nothing, and its lease is not renewed; end one of the two",
                 self.core.agent,
                 boot,
                 self._store.bootid,

@@ -260,6 +260,14 @@ def test_workers_that_their_agent_could_not_start_have_no_logs(
     assert (where(told) is not None) is ran
 
 
+def test_workers_that_ran_until_a_reboot_have_logs_though_they_could_not_begin_again() -> None:
+    told = ordered()
+    told.up("ran")
+    before = where(told)
+    told.fail_worker("ran", ran=False)
+    assert (where(told), before is not None) == (before, True)
+
+
 def test_logs_are_those_of_the_newest_workers_that_began() -> None:
     told = ordered()
     told.up("ran")

@@ -299,6 +299,32 @@ def test_lendable_nodes_need_an_owner(world: World) -> None:
         build_cloud_agent(config, world.bus, world.clock, ":memory:", simulated())
 
 
+async def test_an_older_start_begins_nothing_while_a_newer_one_is_there(world: World) -> None:
+    """Both read the same orders; two gangs of one epoch would write the same checkpoints."""
+    agent = world.cluster()
+    own = agent.bootid
+    running: list[bool] = []
+
+    async def renew(boot: int) -> None:
+        await world.order("a", RenewLease(until_s=START_S + 900.0, boot=boot))
+
+    async def count() -> None:
+        running.append(bool(agent.core.gangs))
+
+    await world.during(
+        agent,
+        (10.0, partial(renew, own)),
+        (20.0, partial(renew, own + 1)),
+        (30.0, partial(world.order, "a", start(n1=[0]))),
+        (35.0, partial(world.order, "a", LendNode(node="n1", loan="loan-1"))),
+        (60.0, count),
+        (70.0, partial(renew, own)),
+        (80.0, partial(world.order, "a", start(n1=[0]))),
+        (120.0, count),
+    )
+    assert (running, agent.counters.refused["newer_start"]) == ([False, True], 2)
+
+
 async def test_an_older_start_is_told_that_a_newer_one_speaks_and_gets_no_lease(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
