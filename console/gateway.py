@@ -102,7 +102,7 @@ def serve(
     def read() -> AuthSection:
         return load(config, flags).gateway.auth
 
-    def writing(clock: Clock, cell: str) -> Bus:
+    def writing(cell: str, clock: Clock) -> Bus:
         if kafka is not None:
             return kafka_bus(kafka, clock, cell)
         return SqliteBus.open(name, clock, busy_timeout_s=_BUSY_S)

@@ -68,7 +68,7 @@ class Place:
     read: Callable[[], AuthSection] = AuthSection
     user: str = "local"  #: Whose gateway it is: the name of whoever has its token.
     #: Opens a cell of the log for requests; None: it is only read.
-    writing: Callable[[Clock, str], Bus] | None = None
+    writing: Callable[[str, Clock], Bus] | None = None
     signer: Signer | None = None  #: Signs them, where the log is not a file.
     lay_out: LayOut | None = None  #: As `gateway.request_context.Gateway` has it.
 
@@ -138,13 +138,8 @@ def _outboxes(place: Place, log: ServedLog) -> dict[str, Outbox]:
         return {}
     signer = None if place.path else place.signer
     return {
-        cell: Outbox(partial(_written, writing, cell), place.path, signer)
-        for cell in place.cells or (CELL,)
+        cell: Outbox(partial(writing, cell), place.path, signer) for cell in place.cells or (CELL,)
     }
-
-
-def _written(writing: Callable[[Clock, str], Bus], cell: str, clock: Clock) -> Bus:
-    return writing(clock, cell)
 
 
 def identities(place: Place, clock: Clock) -> Identities:
