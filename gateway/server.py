@@ -39,6 +39,7 @@ from gateway.request_context import Gateway, LayOut
 from gateway.sealing import Seal, read_secret
 from gateway.subjects import Authority, LocalToken, Role
 from gateway.verifying import Verifying
+from runtime.durable import write_json
 from scheduler import garbage
 from services.gateway_section import SECRET_BYTES, AuthSection, GatewaySection
 
@@ -287,11 +288,7 @@ def _found_by_clients(url: str, token: str, log: str, port: int) -> Iterator[Non
     path = runtime_folder() / f"gateway-{port}.json"
     where = log if log.startswith("kafka:") else str(Path(log).resolve())
     said = {"url": url, "token": token, "pid": os.getpid(), "log": where}
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(orjson.dumps(said))
-    draft.replace(path)
+    write_json(path, said, synced=False)
     try:
         yield
     finally:
