@@ -11,7 +11,7 @@ from bus.signing import Verifier
 from console.columns import LEFT, REST, Columns, fitted
 from console.forms import Found, looks
 from console.kafka import cells_read, opened_log, resolved
-from console.output import JsonPath, emit_json, fail, out, say
+from console.output import JsonPath, emit_json, fail, out, say, tell
 from console.source import Source
 from explain.moments import day_clock
 from explain.shares import counted
@@ -104,13 +104,13 @@ def verify(
     if json_path != "-":
         for one in done.findings:
             where = f"cell {one.cell}, entry {one.entry}"
-            out().print(f"{where}: {one.field}: {one.reason}.", markup=False, soft_wrap=True)
+            tell(f"{where}: {one.field}: {one.reason}.")
         if not done.findings:
             requests = counted(done.requests, "request")
             asked = f"{requests}, each signed by a key of {keys}, and done as asked"
             entries = "1 entry" if done.entries == 1 else f"{done.entries:,} entries"
-            out().print(f"{entries}, {asked}.", markup=False, soft_wrap=True)
+            tell(f"{entries}, {asked}.")
         by_events = "Submissions and cancellations by events, which nobody signed"
-        out().print(f"{by_events}: {done.unsigned:,}.", markup=False, soft_wrap=True)
+        tell(f"{by_events}: {done.unsigned:,}.")
     if done.findings:
         raise typer.Exit(1)

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from console.kafka import opened_log, resolved
-from console.output import JsonPath, emit_json, fail, out
+from console.output import JsonPath, emit_json, fail, out, tell
 from console.simulate import dask_cluster
 from explain.moments import day_clock
 from schemas.requests import VerbData
@@ -141,7 +141,7 @@ def branch(
         if not change.is_none:
             _first(begin, found.differs)
         if save is not None:
-            out().print(f"Saved: tidegate replay {save}", markup=False, soft_wrap=True)
+            tell(f"Saved: tidegate replay {save}")
     emit_json(document(found, log), json_path)
 
 
@@ -233,11 +233,7 @@ def _first(begin: Origin, differs: tuple[Deed, bool] | None) -> None:
     deed, of_control = differs
     side = "only in the control" if of_control else "only in the branch"
     at = day_clock(deed.at_s, begin.origin_s)
-    out().print(
-        f"First decision that differs, {at}, entry {deed.entry}, {side}: {deed.said()}",
-        markup=False,
-        soft_wrap=True,
-    )
+    tell(f"First decision that differs, {at}, entry {deed.entry}, {side}: {deed.said()}")
 
 
 def _number(value: float | None) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.text import Text
 
 from console.columns import LEFT, RIGHT, Columns, fitted
-from console.output import out
+from console.output import out, tell
 from explain.shares import counted
 from simulator.compare import Finished, line_of
 from simulator.metrics import Number
@@ -97,11 +97,9 @@ def print_runs(runs: Sequence[Finished], notes: Sequence[str] = ()) -> None:
     for run in runs:
         left, rejected = run.figures["unfinished"], run.figures["rejected"]
         if left or rejected:
-            out().print(
+            tell(
                 f"{run.case.policy} on {names[run.case.workload]}: of {run.figures['jobs']} jobs "
-                f"{rejected} were rejected and {left} did not finish; JCT does not count them.",
-                markup=False,
-                soft_wrap=True,
+                f"{rejected} were rejected and {left} did not finish; JCT does not count them."
             )
 
 

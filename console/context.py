@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from console.output import JsonPath, emit_json, fail, out, say
+from console.output import JsonPath, emit_json, fail, out, say, tell
 from console.serve import needing
 from explain.moments import day_clock
 
@@ -53,7 +53,7 @@ def add(
         from tidegate_client import contexts
     made = tried(lambda: contexts.context(name, url, token_file))
     _changed(lambda known: known.added(made))
-    out().print(f"{name} is {made.url}.", markup=False, soft_wrap=True)
+    tell(f"{name} is {made.url}.")
 
 
 @app.command()
@@ -103,8 +103,7 @@ def login(
     _changed(lambda now: now.added(contexts.Context(chosen.name, chosen.url, str(file))))
     until = f"{day_clock(token.expires_s, token.expires_s)} UTC"
     of = f" of {me['tenant']}" if me.get("tenant") else ""
-    said = f"{chosen.name}: you are {me['name']}, {me['role']}{of}, until {until}."
-    out().print(said, markup=False, soft_wrap=True)
+    tell(f"{chosen.name}: you are {me['name']}, {me['role']}{of}, until {until}.")
     if os.environ.get("TIDEGATE_TOKEN"):
         say("But $TIDEGATE_TOKEN is set, and counts before it: unset TIDEGATE_TOKEN")
 
@@ -116,7 +115,7 @@ def use(name: Name) -> None:
     Example: tidegate context use prod
     """
     _changed(lambda known: known.using(name))
-    out().print(f"{name} is the current context.", markup=False, soft_wrap=True)
+    tell(f"{name} is the current context.")
 
 
 @app.command("list")
@@ -135,8 +134,7 @@ def list_(json_path: JsonPath = None) -> None:
     if json_path == "-":
         return
     for one in rows:
-        line = f"{'>' if one['current'] else ' '} {one['name']}  {one['url']}"
-        out().print(line, markup=False, soft_wrap=True)
+        tell(f"{'>' if one['current'] else ' '} {one['name']}  {one['url']}")
     if not rows:
         out().print("No contexts yet: tidegate context add NAME URL", markup=False)
 
@@ -150,7 +148,7 @@ def current() -> None:
     chosen = tried(_known().chosen)
     if chosen is None:
         fail("No context is in force; choose one: tidegate context use NAME", code=1)
-    out().print(chosen.name, markup=False, soft_wrap=True)
+    tell(chosen.name)
 
 
 @app.command()
@@ -160,7 +158,7 @@ def remove(name: Name) -> None:
     Example: tidegate context remove prod
     """
     _changed(lambda known: known.removed(name))
-    out().print(f"{name} is forgotten.", markup=False, soft_wrap=True)
+    tell(f"{name} is forgotten.")
 
 
 def _known() -> "Contexts":

@@ -12,7 +12,7 @@ import typer
 
 from bus.contract import Unreadable
 from console.kafka import opened_log
-from console.output import emit_json, fail, out, say
+from console.output import emit_json, fail, out, say, tell
 from console.source import Tried, Wish
 from explain.moments import day_clock, duration
 from schemas.requests import Request, SubmitJob
@@ -79,11 +79,11 @@ def show(wish: Wish, tried: Tried, json_path: str | None) -> None:
     spec = _spec(wish, tried)
     if json_path != "-" and not tried.refused_because:
         out().print("Dry run: a scheduler would do this now; nothing was asked for.")
-        out().print(wish.said, markup=False, soft_wrap=True)
+        tell(wish.said)
         if spec is not None:
-            out().print(_whole(spec), markup=False, soft_wrap=True)
+            tell(_whole(spec))
         for line in _lines(tried):
-            out().print(line, markup=False, soft_wrap=True)
+            tell(line)
     if not tried.refused_because:
         for line in (*wish.hints, *tried.notes):
             say(line)

@@ -23,7 +23,7 @@ from console import dry_run as dry, service
 from console.at_gateway import GatewaySource
 from console.at_log import LogSource
 from console.context import tried
-from console.output import JsonPath, emit_json, fail, out, say
+from console.output import JsonPath, emit_json, fail, out, say, tell
 from console.reading import DEFAULT_LOG, CellName, LogAddress
 from console.request import Signed, WhyAsked
 from console.source import Source, Wish
@@ -155,7 +155,7 @@ def _asking(verb: Callable[..., Wish], *, moves: bool) -> Callable[..., None]:
                 fail(f"{wrong.field}: {wrong.reason}.")
             if wish.is_so:
                 if json_path != "-":
-                    out().print(wish.said, markup=False, soft_wrap=True)
+                    tell(wish.said)
                 emit_json({**wish.about, "nothing_to_do": True}, json_path)
                 return
             if dry_run and wish.args is not None:
@@ -164,7 +164,7 @@ def _asking(verb: Callable[..., Wish], *, moves: bool) -> Callable[..., None]:
             done = () if wish.first is None else (wish.first(),)
             sent = at.ask(wish, reason)
         if json_path != "-":
-            out().print(wish.said, markup=False, soft_wrap=True)
+            tell(wish.said)
             if wish.noted:
                 say(wish.noted)
         for line in (*done, *wish.hints, *sent.notes):

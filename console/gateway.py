@@ -17,7 +17,7 @@ from bus.clock import Clock, SystemClock
 from bus.contract import Bus, BusError, Unreadable
 from bus.sqlite import SqliteBus
 from console.kafka import is_kafka, kafka_bus, options_of, settled
-from console.output import fail, out
+from console.output import fail, out, tell
 from console.panel import plain_panel
 from console.reading import DEFAULT_LOG, located
 from console.request import signer_of, user
@@ -102,13 +102,13 @@ def serve(
     def read() -> AuthSection:
         return load(config, flags).gateway.auth
 
-    def writing(clock: Clock, cell: str) -> Bus:
+    def writing(cell: str, clock: Clock) -> Bus:
         if kafka is not None:
             return kafka_bus(kafka, clock, cell)
         return SqliteBus.open(name, clock, busy_timeout_s=_BUSY_S)
 
     def announce(url: str) -> None:
-        out().print(url, markup=False, soft_wrap=True)
+        tell(url)
         out().print("An interrupt (Ctrl-C) ends it.")
         if browser:
             webbrowser.open(url)

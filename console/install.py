@@ -9,7 +9,7 @@ from rich.text import Text
 from bus.clock import SystemClock
 from console import serve
 from console.findings import drawn
-from console.output import JsonPath, emit_json, fail, out
+from console.output import JsonPath, emit_json, fail, out, tell
 from console.serve import needing
 from console.service import sentence
 
@@ -239,11 +239,7 @@ def uninstall(
     layout = Layout.of(root)
     found = look(None, layout)
     if not found.installed and not purge:
-        out().print(
-            f"No agent is installed: there is no {found.config_file}. Nothing was changed.",
-            markup=False,
-            soft_wrap=True,
-        )
+        tell(f"No agent is installed: there is no {found.config_file}. Nothing was changed.")
         return
     try:
         done = remove(found, layout, purge=purge, force=force)

@@ -21,7 +21,7 @@ from bus.logfile import SUFFIXES, Progress, ReadLog, write_log
 from bus.reading import import_log
 from console.columns import LEFT, RIGHT, Columns, fitted
 from console.kafka import cells_read, is_kafka, opened_log, resolved
-from console.output import JsonPath, emit_json, fail, out
+from console.output import JsonPath, emit_json, fail, out, tell
 from console.perfetto import LogOption, perfetto
 from console.reading import DEFAULT_LOG
 from explain.journal_lines import fields
@@ -267,8 +267,7 @@ def verify_(
             count, name = opened.verify(), str(opened.path)
         if json_path != "-":
             shown = name if one is None else f"Cell {one} of {name}"
-            text = f"{shown} is whole: {counted(count, 'record')}."
-            out().print(text, markup=False, soft_wrap=True)
+            tell(f"{shown} is whole: {counted(count, 'record')}.")
         documents.append({"log": name, **_named(one), "records": count})
     emit_json(documents[0] if len(documents) == 1 else {"cells": documents}, json_path)
 
@@ -359,8 +358,7 @@ def _copy(count: int, path: Path) -> dict[str, Any]:
 
 def _say_done(verb: str, count: int, path: Path) -> None:
     size = path.stat().st_size / 2**20
-    text = f"{verb} {counted(count, 'record')} into {path} ({size:.1f} MiB)."
-    out().print(text, markup=False, soft_wrap=True)
+    tell(f"{verb} {counted(count, 'record')} into {path} ({size:.1f} MiB).")
 
 
 @contextmanager

@@ -75,6 +75,11 @@ def say(sentence: str) -> None:
     _console(stderr=True).print(sentence, markup=False, soft_wrap=True)
 
 
+def tell(text: str) -> None:
+    """Print a text on standard output, as `say` does on standard error."""
+    out().print(text, markup=False, soft_wrap=True)
+
+
 def fail(sentence: str, code: int = 2) -> NoReturn:
     """Say on standard error what is wrong and what to do next, and exit."""
     say(sentence)

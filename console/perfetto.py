@@ -13,7 +13,7 @@ from bus.contract import Record, Unreadable
 from bus.logfile import draft_of
 from console.kafka import opened_log, resolved
 from console.moment import When, moment_or_length
-from console.output import JsonPath, emit_json, fail, out
+from console.output import JsonPath, emit_json, fail, tell
 from console.reading import DEFAULT_LOG
 from explain.perfetto import HEAD, TAIL, Event, Trace, line
 from scheduler.core.state import ClusterState
@@ -61,9 +61,11 @@ def perfetto(
     assert stretch.trace is not None
     size = target.stat().st_size
     if json_path != "-":
-        text = f"{stretch.entries:,} entries, {stretch.trace.slices:,} slices: {target}"
-        out().print(f"{text} ({size / 2**20:.1f} MiB). Open it at https://ui.perfetto.dev, "
-                    "which sends nothing away.", markup=False, soft_wrap=True)  # fmt: skip
+        tell(
+            f"{stretch.entries:,} entries, {stretch.trace.slices:,} slices: {target} "
+            f"({size / 2**20:.1f} MiB). Open it at https://ui.perfetto.dev, "
+            "which sends nothing away."
+        )
     document = {"file": str(target), "entries": stretch.entries, "slices": stretch.trace.slices}
     emit_json({**document, "bytes": size}, json_path)
 

@@ -13,7 +13,7 @@ from bus.clock import SystemClock
 from bus.logfile import ReadLog
 from console.kafka import cells_read, opened_log, resolved
 from console.moment import When, moment_or_length
-from console.output import JsonPath, emit_json, fail, out, say
+from console.output import JsonPath, emit_json, fail, out, say, tell
 from console.replayed import Answer, Sides
 from explain.journal_lines import decision_lines
 from scheduler.compare import Comparison
@@ -185,7 +185,7 @@ class _Stepper:
         written = orjson.loads(orjson.dumps(decision_to_dict(decision)))
         stimulus = orjson.loads(entry.stimulus)
         for line in decision_lines(entry.number, entry.at_s, stimulus, written, self._begin_s):
-            out().print(line, markup=False, soft_wrap=True)
+            tell(line)
         if self._asks:
             try:
                 answer = input("Enter: next   q: stop > ")

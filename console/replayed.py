@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from console.output import out, plain
+from console.output import out, plain, tell
 from explain.journal_lines import decision_lines, fields, line_document, told
 from explain.moments import day_clock, duration
 from explain.shares import counted
@@ -55,7 +55,7 @@ class Answer:
             show(f"[bold]The story of {plain(self.story.subject)}[/bold]")
             for line in self.story.lines:
                 text = told(line, result.begin_s, self.story.subject)
-                show(text, markup=False, soft_wrap=True)
+                tell(text)
             show()
         if self.comparison is not None:
             _print_comparison(self.comparison.to_dict(), result)
@@ -99,7 +99,7 @@ def _print_difference(difference: Difference, result: Result, sides: Sides | Non
     when = day_clock(difference.at_s, result.begin_s)
     show(f"[bold red]Different[/bold red]: decision {difference.number}, {when}, on")
     said = fields(difference.stimulus["data"], result.begin_s)
-    show(f"    {difference.stimulus['kind']} {said}".rstrip(), markup=False, soft_wrap=True)
+    tell(f"    {difference.stimulus['kind']} {said}".rstrip())
     recorded, replayed = sides or ([], [])
     for name, lines, decision in (
         ("Recorded", recorded, difference.recorded),
@@ -110,14 +110,14 @@ def _print_difference(difference: Difference, result: Result, sides: Sides | Non
             difference.number, difference.at_s, difference.stimulus, decision, result.begin_s
         )
         for text in written if "error" in decision else written[1:]:
-            show(text, markup=False, soft_wrap=True)
+            tell(text)
         if lines:
             show(f"  The story of {difference.job}:", markup=False)
             left_out = len(lines) - _STORY_SHOWN
             if left_out > 0:
                 show(f"  ({left_out} earlier lines: --job {difference.job})", markup=False)
             for line in lines[-_STORY_SHOWN:]:
-                show(told(line, result.begin_s, difference.job), markup=False, soft_wrap=True)
+                tell(told(line, result.begin_s, difference.job))
     show()
 
 

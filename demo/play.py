@@ -138,8 +138,8 @@ async def drive(fleet: Fleet, clock: PacedClock, end_s: float, view: LiveView | 
     tenants = asyncio.create_task(fleet.tenants())
     timekeeper = asyncio.create_task(clock.run_until(end_s))
     stop = asyncio.create_task(interrupted.wait())
-    painter = None if view is None else asyncio.create_task(paint(view, fleet))
     watched = {*services, tenants, timekeeper, stop}
+    running = [*watched, *([] if view is None else [asyncio.create_task(paint(view, fleet))])]
     try:
         while not (timekeeper.done() or stop.done()):
             done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
@@ -155,16 +155,9 @@ async def drive(fleet: Fleet, clock: PacedClock, end_s: float, view: LiveView | 
         await asyncio.gather(*services)
         return finished
     finally:
-        for task in (*services, tenants, timekeeper, stop, *([painter] if painter else [])):
+        for task in running:
             task.cancel()
-        await asyncio.gather(
-            *services,
-            tenants,
-            timekeeper,
-            stop,
-            *([painter] if painter else []),
-            return_exceptions=True,
-        )
+        await asyncio.gather(*running, return_exceptions=True)
 
 
 async def paint(view: LiveView, fleet: Fleet) -> None:

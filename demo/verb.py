@@ -17,7 +17,7 @@ from bus.options import KafkaOptions, MqttOptions, kafka_options, mqtt_options
 from bus.sqlite import SqliteBus
 from bus.sqlite_file import create
 from console.kafka import is_kafka
-from console.output import JsonPath, emit_json, fail, out, plain, say
+from console.output import JsonPath, emit_json, fail, out, plain, say, tell
 from console.reading import DEFAULT_LOG
 from demo.claim import Finished, Run, claim
 from demo.play import introduce, play, play_on_brokers
@@ -123,7 +123,7 @@ def demo(
                 result = asyncio.run(play(path, run, scenario, seconds, live))
     if result is None:
         beside.close()
-        out().print(f"Stopped. {stopped} {name}", markup=False, soft_wrap=True)
+        tell(f"Stopped. {stopped} {name}")
         raise typer.Exit(0)
     emit_json(result, json_path)
     if not quiet:

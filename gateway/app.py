@@ -18,7 +18,7 @@ from gateway.guard import LOOPBACK_HOSTS, Guard
 from gateway.models import JobFileBody, ProblemDocument, RequestBody
 from gateway.models_branches import BranchBody
 from gateway.pages import add_pages, lost, page
-from gateway.problems import MEDIA_TYPE, Problem, response
+from gateway.problems import MEDIA_TYPE, Problem, response, wrong_field
 from gateway.request_context import Gateway
 from gateway.signing_in import add_signing_in
 
@@ -186,7 +186,7 @@ async def _invalid(_: Request, error: Exception) -> Response:
     name = where[1] if len(where) > 1 else where[0]
     said = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
     text = "is missing; give it" if first["type"] == "missing" else f"should be {said}"
-    return response(Problem(400, f"{name}: {text}", parameter=name))
+    return response(wrong_field(name, text, 400))
 
 
 async def _http(request: Request, error: Exception) -> Response:

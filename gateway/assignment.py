@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-#: Tells the gateway something about the work under way: {"done": 0.5} and the like.
+#: Is told something about the work under way: {"done": 0.5} and the like.
 Report = Callable[[dict[str, Any]], None]
 #: The length that goes before each frame between the gateway and the process.
 LENGTH = struct.Struct(">Q")

@@ -9,7 +9,7 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
-from gateway.problems import ENDS, Problem
+from gateway.problems import ENDS, Problem, wrong_field
 from schemas import requests
 from schemas.parse import Rejected, first_error, parse_object, repeated_key, shown
 from schemas.values import MAX_MESSAGE_BYTES
@@ -86,9 +86,7 @@ def fitting(model: type[_Model], found: dict[str, Any]) -> _Model:
         return model.model_validate(found)
     except ValidationError as error:
         wrong = first_error(error)
-        raise Problem(
-            422, f"{wrong.field}: {wrong.reason}", parameter=wrong.field or None
-        ) from None
+        raise wrong_field(wrong.field, wrong.reason) from None
 
 
 def _checked(found: dict[str, Any]) -> Body:
@@ -96,18 +94,16 @@ def _checked(found: dict[str, Any]) -> Body:
         if name in _OURS:
             extra = "; it is the header Idempotency-Key" if name == "id" else ""
             extra = "; it is the parameter cell of the address" if name == "cell" else extra
-            raise Problem(422, f"{name}: is the gateway's to say; leave it out{extra}",
-                          parameter=name)  # fmt: skip
+            raise wrong_field(name, f"is the gateway's to say; leave it out{extra}")
         if name not in _FIELDS:
             raise Problem(422, f"{name[:64]!r} is no field here; there are {', '.join(_FIELDS)}",
                           parameter=name[:64])  # fmt: skip
     if "args" not in found:
-        raise Problem(422, 'args: is missing; give the verb: {"args": {"verb": "node.cordon", '
-                      '"node": "..."}}', parameter="args")  # fmt: skip
+        example = '{"args": {"verb": "node.cordon", "node": "..."}}'
+        raise wrong_field("args", f"is missing; give the verb: {example}")
     dry_run = found.get("dry_run", False)
     if not isinstance(dry_run, bool):
-        raise Problem(422, f"dry_run: should be true or false, got {shown(dry_run)}",
-                      parameter="dry_run")  # fmt: skip
+        raise wrong_field("dry_run", f"should be true or false, got {shown(dry_run)}")
     return Body(found["args"], found.get("reason", ""), dry_run)
 
 
@@ -123,8 +119,8 @@ def all_taken(said: Any, taken: Any, path: str) -> None:
     if isinstance(said, dict) and isinstance(taken, dict):
         for name, part in said.items():
             if name not in taken:
-                raise Problem(422, f"{path}.{name[:64]}: is no field here; there are "
-                              f"{', '.join(taken)}", parameter=f"{path}.{name[:64]}")  # fmt: skip
+                known = ", ".join(taken)
+                raise wrong_field(f"{path}.{name[:64]}", f"is no field here; there are {known}")
             all_taken(part, taken[name], f"{path}.{name}")
     elif isinstance(said, list) and isinstance(taken, list):
         for number, pair in enumerate(zip(said, taken, strict=True)):

@@ -22,7 +22,7 @@ from gateway.feed import Feed
 from gateway.forecasts import CPU_S, Forecasts
 from gateway.models_branches import BranchBody, ChangeBody
 from gateway.past import guarded
-from gateway.problems import Problem, later, used_before
+from gateway.problems import Problem, later, used_before, wrong_field
 from gateway.subjects import Sight, Subject
 from scheduler.core.state import ClusterState
 from schemas.requests import ReadLog, SubmitJob
@@ -283,9 +283,8 @@ def change_of(body: ChangeBody) -> Change:
     """
     for number, verb in enumerate(body.requests):
         if isinstance(verb, (SubmitJob, ReadLog)):
-            field_ = f"change.requests[{number}]"
-            raise Problem(422, f"{field_}: {verb.verb} is not for a branch; name another verb, or "
-                          "add jobs by change.jobs", parameter=field_)  # fmt: skip
+            reason = "is not for a branch; name another verb, or add jobs by change.jobs"
+            raise wrong_field(f"change.requests[{number}]", f"{verb.verb} {reason}")
     return Change(
         policy=body.policy,
         settings=body.settings,
@@ -308,8 +307,7 @@ def check(change: Change, state: ClusterState) -> None:
     try:
         change.check(state)
     except BranchError as error:
-        name = branch_runs.field_of(error)
-        raise Problem(422, f"{name}: {error.reason}", parameter=name) from error
+        raise wrong_field(branch_runs.field_of(error), error.reason) from error
 
 
 def before_any_leader() -> Problem:

@@ -15,7 +15,8 @@ from explain.answer import Reading
 from explain.metrics import samples_in
 from explain.reading import entries
 from gateway import sidecar
-from gateway.index import Index, Mark, Place, about, open_index
+from gateway.about import mentions
+from gateway.index import Index, Mark, Place, open_index
 from gateway.leading import Leading
 from gateway.log import ServedLog
 from gateway.meter import Meter
@@ -77,7 +78,7 @@ class Fold:
                 continue
             self._after = self.offset
             decision = orjson.loads(entry.decision)
-            subjects = [] if index is None else about(entry, decision)
+            subjects = [] if index is None else mentions(orjson.loads(entry.stimulus), decision)
             if index is not None:
                 index.before(self.state, entry)
             for _ in folding(self.state, entry, decision):

@@ -19,7 +19,7 @@ import zstandard
 from explain.metrics import Sample
 from explain.tide import Tide, tide_of
 from gateway import sidecar
-from gateway.about import Kind, mentions, slot_of
+from gateway.about import Kind, slot_of
 from gateway.forks import TABLES
 from scheduler.core.restore import state_in_steps
 from scheduler.core.state import ClusterState
@@ -354,8 +354,3 @@ def written(state: ClusterState) -> Iterator[bytes]:
 
 def _packed(text: bytes) -> bytes:
     return zstandard.ZstdCompressor(level=3, write_checksum=True).compress(text)
-
-
-def about(entry: RawEntry, decision: Mapping[str, Any]) -> list[tuple[Kind, str]]:
-    """Give what an entry is about."""
-    return mentions(orjson.loads(entry.stimulus), decision)

@@ -17,7 +17,7 @@ from gateway.mailbox import Mailbox
 from gateway.outbox import Outbox, Undelivered
 from gateway.outcomes import Outcome
 from gateway.past import guarded
-from gateway.problems import Problem, later
+from gateway.problems import Problem, later, wrong_field
 from gateway.sight import TAKEN
 from gateway.subjects import Sight, Subject
 from scheduler.core.rights import forbidden
@@ -103,8 +103,7 @@ class Desk:
             )
         except ValidationError as error:
             wrong = verb_left_out(first_error(error, "data"))
-            name = wrong.field.removeprefix("data.")
-            raise Problem(422, f"{name}: {wrong.reason}", parameter=name) from None
+            raise wrong_field(wrong.field.removeprefix("data."), wrong.reason) from None
         if isinstance(asked.args, SubmitJob):
             all_taken(body.args["spec"], asked.args.spec.model_dump(), "args.spec")
             for relative in no_workdir(body.args["spec"]):
@@ -142,10 +141,9 @@ class Desk:
             taken = state.jobs.get(asked.args.spec.job)
             if wrong is None and taken is not None and not who.owns(taken.tenant):
                 # The scheduler would say whose.
-                raise Problem(409, f"args.spec.job: {TAKEN}. Nothing was done",
-                              parameter="args.spec.job")  # fmt: skip
+                raise wrong_field("args.spec.job", f"{TAKEN}. Nothing was done", 409)
         if wrong is not None:
-            raise Problem(403, f"{wrong[0]}: {wrong[1]}", parameter=wrong[0])
+            raise wrong_field(*wrong, 403)
 
     async def send(self, asked: Request, log_s: float | None) -> None:
         """Put a request on the log.

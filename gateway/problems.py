@@ -51,13 +51,15 @@ def refused(detail: str) -> Problem:
     return Problem(401, detail, headers={"WWW-Authenticate": 'Bearer error="invalid_token"'})
 
 
+def wrong_field(name: str, reason: str, status: int = 422) -> Problem:
+    """Refuse a field of what is sent, or a parameter."""
+    return Problem(status, f"{name}: {reason}", parameter=name or None)
+
+
 def used_before(key: str, kind: str) -> Problem:
     """Refuse a key that somebody used already for something else of its kind."""
-    return Problem(
-        422,
-        f"Idempotency-Key: {key} was used for another {kind}; give this one a key of its own",
-        parameter="Idempotency-Key",
-    )
+    reason = f"{key} was used for another {kind}; give this one a key of its own"
+    return wrong_field("Idempotency-Key", reason)
 
 
 def response(problem: Problem) -> Response:

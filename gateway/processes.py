@@ -6,22 +6,19 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 import orjson
 
-from gateway.assignment import LENGTH, Assignment
-
-#: Is given each report of the process.
-OnReport = Callable[[dict[str, Any]], None]
+from gateway.assignment import LENGTH, Assignment, Report
 
 
 class ProcessFailed(Exception):
     """The assignment came to nothing; says why, and what to do."""
 
 
-async def run(assignment: Assignment, on_report: OnReport) -> Any:
+async def run(assignment: Assignment, on_report: Report) -> Any:
     """Run an assignment in a process of its own, and give its result.
 
     The process is killed if this is cancelled.
@@ -80,7 +77,7 @@ async def _reap(process: asyncio.subprocess.Process) -> None:
 
 
 async def _hand_over(
-    process: asyncio.subprocess.Process, assignment: Assignment, on_report: OnReport
+    process: asyncio.subprocess.Process, assignment: Assignment, on_report: Report
 ) -> dict[str, Any] | None:
     """Hand the assignment over, and listen; give the last frame, or None if there is none."""
     given, said = process.stdin, process.stdout

@@ -21,7 +21,7 @@ from gateway.cursors import Cursor
 from gateway.limits import Limits
 from gateway.past import Moment, Past, beyond, held, last_before, raw
 from gateway.posting import Desk
-from gateway.problems import Problem
+from gateway.problems import Problem, wrong_field
 from gateway.sight import View
 from gateway.subjects import Authority, Subject
 from gateway.verifying import Verifying
@@ -115,8 +115,7 @@ async def known_parameters(request: Request) -> None:
     for name in request.app.state.integers[request.scope["route"].name]:
         # Python takes 1_0, too, and digits of other scripts.
         if name in given and not _is_whole(given[name]):
-            raise Problem(400, f"{name}: should be a valid integer, in digits alone",
-                          parameter=name)  # fmt: skip
+            raise wrong_field(name, "should be a valid integer, in digits alone", 400)
     names = [name for name, _ in request.query_params.multi_items()]
     for name in names:
         if name not in known:

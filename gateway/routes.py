@@ -26,7 +26,7 @@ from gateway.about import SLOT_S
 from gateway.fleet import measured_at
 from gateway.foreseen import forecast_of
 from gateway.past import Moment, guarded
-from gateway.problems import Problem
+from gateway.problems import Problem, wrong_field
 from gateway.request_context import (
     At,
     CursorText,
@@ -253,7 +253,7 @@ async def why(
     document = why_document(answer)
     if text is not None:
         if at.here.lay_out is None:
-            raise Problem(400, "text: this gateway has no text; leave it out", parameter="text")
+            raise wrong_field("text", "this gateway has no text; leave it out", 400)
         if _may_read_text(at.who, answer):
             words = at.here.lay_out(answer, text)
         else:  # what is others' is hidden in the document, and so in what is told of it

@@ -39,6 +39,7 @@ from gateway.request_context import Gateway, LayOut
 from gateway.sealing import Seal, read_secret
 from gateway.subjects import Authority, LocalToken, Role
 from gateway.verifying import Verifying
+from runtime.durable import write_json
 from scheduler import garbage
 from services.gateway_section import SECRET_BYTES, AuthSection, GatewaySection
 
@@ -68,7 +69,7 @@ class Place:
     read: Callable[[], AuthSection] = AuthSection
     user: str = "local"  #: Whose gateway it is: the name of whoever has its token.
     #: Opens a cell of the log for requests; None: it is only read.
-    writing: Callable[[Clock, str], Bus] | None = None
+    writing: Callable[[str, Clock], Bus] | None = None
     signer: Signer | None = None  #: Signs them, where the log is not a file.
     lay_out: LayOut | None = None  #: As `gateway.request_context.Gateway` has it.
 
@@ -138,13 +139,8 @@ def _outboxes(place: Place, log: ServedLog) -> dict[str, Outbox]:
         return {}
     signer = None if place.path else place.signer
     return {
-        cell: Outbox(partial(_written, writing, cell), place.path, signer)
-        for cell in place.cells or (CELL,)
+        cell: Outbox(partial(writing, cell), place.path, signer) for cell in place.cells or (CELL,)
     }
-
-
-def _written(writing: Callable[[Clock, str], Bus], cell: str, clock: Clock) -> Bus:
-    return writing(clock, cell)
 
 
 def identities(place: Place, clock: Clock) -> Identities:
@@ -292,11 +288,7 @@ def _found_by_clients(url: str, token: str, log: str, port: int) -> Iterator[Non
     path = runtime_folder() / f"gateway-{port}.json"
     where = log if log.startswith("kafka:") else str(Path(log).resolve())
     said = {"url": url, "token": token, "pid": os.getpid(), "log": where}
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(orjson.dumps(said))
-    draft.replace(path)
+    write_json(path, said, synced=False)
     try:
         yield
     finally:

@@ -10,7 +10,7 @@ from explain.answer import Reading
 from explain.progress import outlook, share_done
 from explain.rows import JobRow
 from gateway.past import Moment
-from gateway.problems import Problem
+from gateway.problems import Problem, wrong_field
 from gateway.sight import Named
 from scheduler.core.state import ClusterState, Job, Node
 from scheduler.core.transitions import JobState
@@ -141,8 +141,8 @@ def wanted_states(text: str | None) -> tuple[str, ...]:
     names = () if text is None else tuple(sorted(set(text.split(","))))
     for name in names:
         if name not in known:
-            raise Problem(400, f"state: {name!r} is no state of a job; choose among "
-                          f"{', '.join(known)}", parameter="state")  # fmt: skip
+            reason = f"{name!r} is no state of a job; choose among {', '.join(known)}"
+            raise wrong_field("state", reason, 400)
     return names
 
 
@@ -158,8 +158,7 @@ def wanted_fields(text: str | None) -> tuple[str, ...] | None:
     for name in names:
         if name not in JOB_FIELDS:
             known = ", ".join(JOB_FIELDS)
-            raise Problem(400, f"fields: {name!r} is no field of a job; there are {known}",
-                          parameter="fields")  # fmt: skip
+            raise wrong_field("fields", f"{name!r} is no field of a job; there are {known}", 400)
     return names
 
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal
 
 from pydantic.dataclasses import dataclass as checked
 
@@ -76,15 +76,11 @@ class SimulatedOwner:
         self._per_node = next(iter(self._nodes)) if per_node else None
         self._service = service or Service()
         self._reports: list[NodeDrained | NodeHandedBack] = []
-        self._serving = sum(gpus.values())
+        #: GPUs that serve now.
+        self.gpus_serving = sum(gpus.values())
         self._counted_s = begin_s
         self._needed = max(0.0, demand(begin_s))
         self.shortfall_gpu_s = 0.0
-
-    @property
-    def gpus_serving(self) -> int:
-        """GPUs that serve now."""
-        return self._serving
 
     def drain(self, node: str, now_s: float) -> None:
         held = self._nodes[node]
@@ -116,7 +112,7 @@ class SimulatedOwner:
 
     def loads(self, now_s: float) -> list[InferenceLoad]:
         self._count(now_s)
-        service, needed, serving = self._service, self._needed, self._serving
+        service, needed, serving = self._service, self._needed, self.gpus_serving
         served = min(needed, float(serving))
         use = served / serving if serving else 0.0
         # Waiting grows as in a single queue, and is cut where clients would give up.
@@ -140,7 +136,7 @@ class SimulatedOwner:
         """Share of the node's GPUs that serving uses; None if it does not serve there."""
         if self._nodes[node].phase != "serving":
             return None
-        return min(1.0, self._needed / self._serving)
+        return min(1.0, self._needed / self.gpus_serving)
 
     def _change(
         self,
@@ -150,7 +146,7 @@ class SimulatedOwner:
         due_s: float,
     ) -> None:
         self._count(at_s)
-        self._serving += node.gpus * ((phase == "serving") - (node.phase == "serving"))
+        self.gpus_serving += node.gpus * ((phase == "serving") - (node.phase == "serving"))
         node.phase, node.due_s = phase, due_s
 
     def _count(self, now_s: float) -> None:
@@ -158,7 +154,7 @@ class SimulatedOwner:
         if now_s <= self._counted_s:
             return
         needed = max(0.0, self._demand(now_s))
-        before, after = self._needed - self._serving, needed - self._serving
+        before, after = self._needed - self.gpus_serving, needed - self.gpus_serving
         if before > 0 and after > 0:
             share = (before + after) / 2
         else:  # it crosses the capacity at most once, on a straight line
@@ -172,14 +168,6 @@ def _due(item: tuple[str, _Node]) -> tuple[float, str]:
     return item[1].due_s, item[0]
 
 
-class Serving(Protocol):
-    """Where the meter learns what serving uses."""
-
-    def utilisation(self, node: str) -> float | None:
-        """Share of the node's GPUs that serving uses; None if it does not serve there."""
-        ...
-
-
 class SimulatedMeter:
     """Readings that follow from what runs: training 0.9, serving needed / serving, idle 0."""
 
@@ -187,7 +175,7 @@ class SimulatedMeter:
         self,
         nodes: Sequence[NodeSpec],
         executor: SimulatedExecutor,
-        owner: Serving | None = None,
+        owner: SimulatedOwner | None = None,
     ) -> None:
         self._nodes = tuple(nodes)
         self._executor = executor

@@ -92,7 +92,6 @@ class AgentStore:
         if is_new:
             for statement in _TABLES.split(";"):
                 connection.execute(statement)
-            connection.execute("UPDATE boot SET bootid = -1")
         connection.execute("UPDATE boot SET bootid = max(bootid + 1, ?)", (first_boot,))
         (bootid,) = connection.execute("SELECT bootid FROM boot").fetchone()
         (last,) = connection.execute("SELECT coalesce(max(row), -1) FROM spool").fetchone()

@@ -125,10 +125,10 @@ def _from_environment(environment: Mapping[str, str]) -> _Tree:
             raise ConfigError(f"{variable}: {above[0]} is no section{near}")
         at, kind = tree, cast("object", Config)
         for part in above:
-            at, kind = at.setdefault(part, {}), _fields(kind).get(part)
+            at, kind = at.setdefault(part, {}), keys_of(kind).get(part)
             if not isinstance(at, dict):
                 raise ConfigError(f"{variable}: {part} was given a value by another variable")
-        at[key] = _decoded(text, _fields(kind).get(key))
+        at[key] = _decoded(text, keys_of(kind).get(key))
     return tree
 
 
@@ -193,7 +193,7 @@ def _sentences(error: ValidationError) -> list[str]:
         if one["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             message = f"no such key{_near(names[-1], known)}"
         elif one["type"] == "tuple_type":
-            message = "should be a list" + (f"; write [[{key}]] above it" if _fields(kind) else "")
+            message = "should be a list" + (f"; write [[{key}]] above it" if keys_of(kind) else "")
         elif one["type"] in ("model_type", "dataclass_type", "dict_type"):
             message = f"should be a table, [{key}]"
         else:
@@ -209,7 +209,7 @@ def _walk(location: Sequence[int | str]) -> tuple[list[str], list[str], object]:
     at: object = Config
     known: list[str] = []
     for part in map(str, location):
-        fields = _fields(at)
+        fields = keys_of(at)
         if not fields:
             break  # the rest is the alternative of a union, or a place in a list
         names.append(part)
@@ -221,13 +221,21 @@ def _walk(location: Sequence[int | str]) -> tuple[list[str], list[str], object]:
     return names, known, at
 
 
-def _fields(kind: object) -> dict[str, object]:
+def section_of(kind: object) -> type | None:
+    """Give the section that the type of a key names; None if that is of no section."""
+    for one in (kind, *get_args(kind)):
+        if isinstance(one, type) and (dataclasses.is_dataclass(one) or issubclass(one, BaseModel)):
+            return one
+    return None
+
+
+def keys_of(kind: object) -> dict[str, object]:
     """Give the types of a section's keys; empty for what is no section."""
-    for candidate in (kind, *get_args(kind)):
-        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-            return {name: field.annotation for name, field in candidate.model_fields.items()}
-        if isinstance(candidate, type) and dataclasses.is_dataclass(candidate):
-            return {field.name: field.type for field in dataclasses.fields(candidate)}
+    section = section_of(kind)
+    if section is not None and issubclass(section, BaseModel):
+        return {name: field.annotation for name, field in section.model_fields.items()}
+    if dataclasses.is_dataclass(section):
+        return {field.name: field.type for field in dataclasses.fields(section)}
     return {}
 
 

@@ -5,19 +5,17 @@ python -m services.reference --check    exit 1 if one is not what the code says
 """
 
 import ast
-import dataclasses
 import inspect
 import json
 import sys
 import textwrap
 from collections.abc import Iterator
-from types import UnionType
-from typing import Any, Union, cast, get_args, get_origin
+from typing import Any
 
 from pydantic import BaseModel
 
 from schemas.pages import DOCS, keep
-from services.config import Config
+from services.config import Config, keys_of, section_of
 from services.metrics import ALL, METRICS
 
 PAGE = DOCS / "configuration.md"
@@ -80,10 +78,10 @@ def _section(name: str, kind: type, schema: Any, whole: Any) -> Iterator[str]:
     head = "| key | type | default | meaning |\n|---|---|---|---|\n"
     said = meanings(kind)
     within = []
-    own_first = sorted(_kinds(kind).items(), key=lambda item: item[0] not in kind.__annotations__)
+    own_first = sorted(keys_of(kind).items(), key=lambda item: item[0] not in kind.__annotations__)
     for key, inner in own_first:
         at = schema["properties"][key]
-        nested = next((one for one in (inner, *get_args(inner)) if _is_section(one)), None)
+        nested = section_of(inner)
         if nested is not None:
             full = f"{name}.{key}".removeprefix(".")
             full = f"[{full}]" if "items" in at else full  # one of many: [[agent.load.server]]
@@ -99,19 +97,6 @@ def _section(name: str, kind: type, schema: Any, whole: Any) -> Iterator[str]:
         yield f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |\n"
     for part in within:
         yield from _section(*part, whole)
-
-
-def _is_section(kind: object) -> bool:
-    if get_origin(kind) in (Union, UnionType) or not isinstance(kind, type):
-        return False
-    return dataclasses.is_dataclass(kind) or issubclass(kind, BaseModel)
-
-
-def _kinds(kind: type) -> dict[str, Any]:
-    """Give the types of a section's keys."""
-    if issubclass(kind, BaseModel):
-        return {name: field.annotation for name, field in kind.model_fields.items()}
-    return {field.name: field.type for field in dataclasses.fields(cast("Any", kind))}
 
 
 def meanings(kind: type) -> dict[str, str]:

@@ -55,21 +55,6 @@ class _Deletion:
     by_s: float
 
 
-@dataclass(slots=True)
-class _Waits:
-    """Since when something is so; None: it is not."""
-
-    to_run_s: float | None = None
-    why: str = ""
-
-
-@dataclass(slots=True)
-class _Refusals:
-    count: int = 0
-    again_s: float = -math.inf
-    why: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class RunContext:
     """What all runs share: the API, the informer's view, the options and the lease."""
@@ -138,7 +123,11 @@ class Attempt(ClusterAttempt):
         if self._record is None and work.program.secrets and work.tenant is None:
             words = "secrets: an agent keeps them by tenant, and the job names none"
             self.ended = Outcome(False, words, retriable=False, ran=False)
-        self._refusals, self._waits, self._history = _Refusals(), _Waits(), _PodHistory()
+        self._history = _PodHistory()
+        self._refusals, self._retry_s = 0, -math.inf
+        #: Since when it waits for its Pods to run, and what keeps them from it.
+        self._waits_since_s: float | None = None
+        self._waits_for = ""
         self._deletions: dict[str, _Deletion] = {}
         #: The deadline that was last set; the informer may not show it yet.
         self._deadline_s: int | None = None
@@ -173,7 +162,7 @@ class Attempt(ClusterAttempt):
         except Refused as refused:
             # 404, 409: an object is gone or has changed, which the informer will show.
             if refused.status not in (404, 409):
-                self._waits.why = str(refused)
+                self._waits_for = str(refused)
                 _log.warning("Kubernetes refuses what %s needs: %s", self._name, refused)
 
     # --- begin ---
@@ -184,19 +173,18 @@ class Attempt(ClusterAttempt):
             # A Job that was created is still suspended. If it exists, or appears, it is an orphan.
             self.ended = Outcome(False, "it was stopped before it began", ran=False)
             return
-        refusals = self._refusals
-        if view is None or now_s < refusals.again_s:
+        if view is None or now_s < self._retry_s:
             return
         for name in (CHECKPOINTS, WORK, SAID, TOLD):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         try:
             uid = self._create()
         except (Refused, ValueError) as error:
-            refusals.count, refusals.why = refusals.count + 1, str(error)
-            refusals.again_s = now_s + refusals.count
-            if refusals.count >= _REFUSALS or isinstance(error, ValueError):
-                error_text = f"Kubernetes does not take the Job: {refusals.why}"
-                self.ended = Outcome(False, error_text[:_ERROR_MAX], ran=False)
+            self._refusals += 1
+            self._retry_s = now_s + self._refusals
+            if self._refusals >= _REFUSALS or isinstance(error, ValueError):
+                words = f"Kubernetes does not take the Job: {error}"
+                self.ended = Outcome(False, words[:_ERROR_MAX], ran=False)
             return
         if uid is not None:
             record = Record(uid)
@@ -316,16 +304,17 @@ class Attempt(ClusterAttempt):
 
     def _has_begun(self, record: Record, pods: list[PodSeen], now_s: float) -> bool:
         """Whether all Pods run, or have run; after a limit the run has failed."""
-        waits, limit_s = self._waits, self._context.options.pending_timeout_s
+        limit_s = self._context.options.pending_timeout_s
         begun = {pod.rank for pod in pods if pod.phase != "Pending"} | self._history.ends.keys()
         if len(begun) == len(self._nodes):
             return True
-        waits.to_run_s = now_s if waits.to_run_s is None else waits.to_run_s
+        if self._waits_since_s is None:
+            self._waits_since_s = now_s
         obstacles = [pod.waits_for for pod in pods if pod.waits_for is not None and not pod.gated]
-        waits.why = obstacles[0] if obstacles else waits.why
-        if now_s - waits.to_run_s > limit_s:
+        self._waits_for = obstacles[0] if obstacles else self._waits_for
+        if now_s - self._waits_since_s > limit_s:
             has_secrets = bool(self.work.program.secrets)
-            words, record.retriable = hindered(waits.why, has_secrets=has_secrets)
+            words, record.retriable = hindered(self._waits_for, has_secrets=has_secrets)
             record.cause = f"its Pods do not all run after {limit_s:g} s, {words}"[:_ERROR_MAX]
             record.write(self.folder)
         return False

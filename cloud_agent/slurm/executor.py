@@ -35,11 +35,7 @@ class _Cluster:
         self._options, self._slurm = options, Slurm(options)
         self._asked: Future[list[SlurmJob]] | None = None
         self._listing: Listing = None
-        self._away: str | None = None
-
-    @property
-    def away(self) -> str | None:
-        return self._away
+        self.away: str | None = None
 
     def begin(self, wake: Callable[[], None]) -> None:
         """Do nothing: Slurm sends no events."""
@@ -89,11 +85,11 @@ class _Cluster:
         try:
             jobs = asked.result()
         except SlurmError as error:
-            if self._away is None:
+            if self.away is None:
                 _log.warning("Slurm does not answer: %s", error)
-            self._away = str(error)
+            self.away = str(error)
             return None
-        self._away = None
+        self.away = None
         return by_gang([one for one in jobs if self._own(one, folder_id)])
 
 

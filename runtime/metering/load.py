@@ -4,10 +4,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from runtime.metering.demand import Demand, DemandModel, DemandSettings, ReplicaLoad
+from runtime.metering.reading import LATENCY_MAX_S
 from runtime.metering.scrape import Replica, ScrapeCounters, Scraper, TargetState
 from schemas.events import InferenceLoad
-
-_DURATION_MAX_S = 86_400.0
 
 
 class ScrapedLoad:
@@ -148,7 +147,7 @@ def _load_of(target: TargetState) -> ReplicaLoad:
 def _latency_s(targets: Sequence[TargetState]) -> float | None:
     """Give the p99 of the slowest replica; the longest that its page can tell, if above that."""
     found = [
-        min(one.reading.latency_p99_s, one.reading.latency_told_s or 0.0, _DURATION_MAX_S)
+        min(one.reading.latency_p99_s, one.reading.latency_told_s or 0.0, LATENCY_MAX_S)
         for one in targets
         if one.reading is not None and one.reading.latency_p99_s is not None
     ]

@@ -9,11 +9,13 @@ Each probe runs in a thread of its own: a server that hangs delays nobody else.
 
 import contextlib
 import socket
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from runtime.http_client import HttpRequest
-from runtime.owners.background import BackgroundCall
+from runtime.threads import in_thread
 
 _TIMEOUT_S = 5.0
 
@@ -29,7 +31,8 @@ class Readiness:
         """
         self._url = url
         self._parts = _parts(url) if url else None
-        self._call: BackgroundCall[bool] | None = None
+        self._call: Future[bool] | None = None
+        self._give_up: Callable[[], None] = lambda: None  #: Lets its thread end soon.
         self.is_ready = False
 
     def reset(self, *, starts: bool) -> None:
@@ -40,7 +43,7 @@ class Readiness:
         """
         self.is_ready = False
         if self._call is not None:
-            self._call.abandon()
+            self._give_up()
             self._call = None
         if starts and self._parts is not None and self._parts.scheme == "file":
             Path(unquote(self._parts.path)).unlink(missing_ok=True)
@@ -55,16 +58,17 @@ class Readiness:
             self.is_ready = Path(unquote(self._parts.path)).exists()
         elif self._call is None:
             self._call = self._begin(self._parts)
-        elif self._call.is_done:
-            self.is_ready = self._call.answer is True
+        elif self._call.done():
+            self.is_ready = self._call.exception() is None and self._call.result()
             self._call = None
 
-    def _begin(self, parts: SplitResult) -> BackgroundCall[bool]:
-        if parts.scheme != "tcp":
-            question = HttpRequest("GET", self._url, timeout_s=_TIMEOUT_S)
-            return BackgroundCall(lambda: question().is_good, question.give_up)
-        place = (parts.hostname or "", parts.port or 0)
-        return BackgroundCall(lambda: _takes_connections(place))
+    def _begin(self, parts: SplitResult) -> Future[bool]:
+        if parts.scheme == "tcp":
+            place = (parts.hostname or "", parts.port or 0)
+            return in_thread(lambda: _takes_connections(place))
+        question = HttpRequest("GET", self._url, timeout_s=_TIMEOUT_S)
+        self._give_up = question.give_up
+        return in_thread(lambda: question().is_good)
 
 
 def _takes_connections(place: tuple[str, int]) -> bool:

@@ -99,17 +99,13 @@ class Replica:
         self._who = self._found()
         self._child: Child | None = None
         self._ending: SessionTermination | None = None
-        self._is_free = False
+        #: Whether nothing of it is left, and so its GPUs are free.
+        self.is_down = False
         self._pause_s = options.restart_s
         self._started_s = -1.0
         self._start_s = 0.0  # not before
         self._wants_up = False
         self.error = ""
-
-    @property
-    def is_down(self) -> bool:
-        """Whether nothing of it is left, and so its GPUs are free."""
-        return self._is_free
 
     @property
     def is_ready(self) -> bool:
@@ -123,7 +119,7 @@ class Replica:
             self._pause_s, self.error = self._options.restart_s, ""
         if not up:
             self._readiness.reset(starts=False)
-        self._wants_up, self._is_free = up, False
+        self._wants_up, self.is_down = up, False
 
     def step(self, now_s: float) -> float:
         """Take the next step; give when to call again."""
@@ -146,7 +142,7 @@ class Replica:
         return who if who is not None and session(who) else None
 
     def _end(self, now_s: float) -> float:
-        if self._is_free:
+        if self.is_down:
             return now_s + self._options.tend_every_s
         if self._ending is None:
             self._ending = SessionTermination(self._who, now_s, self._options.grace_s, self._lock)
@@ -155,19 +151,23 @@ class Replica:
         if self._child is not None:
             self._child.code()  # reaps it
         self._who = self._child = self._ending = None
-        self._is_free = not self._wants_up
+        self.is_down = not self._wants_up
         return now_s
 
     def _died(self, who: Identity, now_s: float) -> float:
         code = None if self._child is None else self._child.code()
         how = "" if code is None else f" (status {code})"
         self.error = f"it died{how}; {self._log} ends: {last_line(self._log)}"
-        self._start_s = now_s + self._pause_s
-        self._pause_s = min(2 * self._pause_s, self._options.restart_max_s)
+        self._pause(now_s)
         self._readiness.reset(starts=False)
         # Its own children may still hold the GPU's memory.
         self._ending = SessionTermination(who, now_s, 0.0, self._lock)
         return self._end(now_s)
+
+    def _pause(self, now_s: float) -> float:
+        self._start_s = now_s + self._pause_s
+        self._pause_s = min(2 * self._pause_s, self._options.restart_max_s)
+        return self._start_s
 
     def _begin(self, now_s: float) -> float:
         if now_s < self._start_s:
@@ -196,9 +196,7 @@ class Replica:
             )
         except (Locked, OSError) as error:
             self.error = f"it cannot be started: {error}"
-            self._start_s = now_s + self._pause_s
-            self._pause_s = min(2 * self._pause_s, self._options.restart_max_s)
-            return self._start_s
+            return self._pause(now_s)
         finally:
             for descriptor in held:
                 os.close(descriptor)

@@ -14,6 +14,8 @@ that makes no sense, a 404 or 410 to GET (the service forgot it), and a crash of
 """
 
 import math
+from collections.abc import Callable
+from concurrent.futures import Future
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
@@ -23,8 +25,8 @@ from pydantic.dataclasses import dataclass as checked
 
 from runtime.durable import write_json
 from runtime.http_client import Answer, HttpRequest, check_url
-from runtime.owners.background import BackgroundCall
 from runtime.owners.lender import POLL_S, Operation, Outcome
+from runtime.threads import in_thread
 from schemas.options import CHECKED, Seconds
 
 _TRY_AGAIN = {
@@ -79,20 +81,23 @@ class _Order:
         self._pause_s = self._options.retry_s
         self._is_sent = False
         self._attempt = 0
-        self._call: BackgroundCall[Answer] | None = None
+        self._call: Future[Answer] | None = None
+        self._give_up: Callable[[], None] = lambda: None  #: Lets its thread end soon.
         self._call_until_s = math.inf
         self._wrong = "no answer yet"
 
     def is_quiet(self, now_s: float) -> bool:
         """Whether none of its requests is under way; one that takes too long is cancelled."""
-        if self._call is not None and not self._call.is_done and now_s >= self._call_until_s:
-            self._call.abandon()
-        return self._call is None or self._call.is_done
+        if self._call is None or self._call.done():
+            return True
+        if now_s >= self._call_until_s:
+            self._give_up()
+        return self._call.done()
 
     def poll(self, now_s: float) -> Outcome | None:
         if now_s >= self._until_s:
             if self._call is not None:
-                self._call.abandon()
+                self._give_up()
             return self._outcome(f"not done in {self._options.timeout_s:g} s: {self._wrong}")
         if self._call is None:
             if now_s >= self.due_s:
@@ -133,13 +138,13 @@ class _Order:
             headers=headers,
             ca_file=options.ca_file,
         )
-        self._call = BackgroundCall(question, question.give_up)
+        self._call, self._give_up = in_thread(question), question.give_up
         self._call_until_s = now_s + options.request_timeout_s
 
-    def _judge(self, call: BackgroundCall[Answer], now_s: float) -> Outcome | None:
-        answer = call.answer
+    def _judge(self, call: Future[Answer], now_s: float) -> Outcome | None:
+        answer = None if call.exception() else call.result()
         if answer is None:
-            wrong = call.error or "no answer"
+            wrong = str(call.exception()) or "no answer"
         elif self._is_sent and answer.status in _FORGOTTEN:
             self._is_sent = False
             wrong = f"it has forgotten the order (status {answer.status})"

@@ -37,7 +37,8 @@ def load_context(file: Path | None, settings: Sequence[str], clock: Clock) -> Ch
     if unit is not None:
         _become(unit)
     context = CheckContext(load(file, settings), clock, file, unit)
-    _check_kind(context)
+    if unit is not None:  # then of an edge server; others may be of any role
+        machine_settings(context.config, needed=("name",), foreign=("nodes", "gpus_per_node"))
     if context.state_file is None:
         return context
     runs, _ = held(context.state_file)
@@ -45,12 +46,6 @@ def load_context(file: Path | None, settings: Sequence[str], clock: Clock) -> Ch
         return context
     refused = ask_refused(context.config)
     return replace(context, is_running=True, readiness=ask(context.config), refused=refused)
-
-
-def _check_kind(context: CheckContext) -> None:
-    """Refuse a configuration that the installed agent refuses; others may be of any role."""
-    if context.unit is not None:
-        machine_settings(context.config, needed=("name",), foreign=("nodes", "gpus_per_node"))
 
 
 def _become(unit: Unit) -> None:

@@ -52,7 +52,8 @@ def check(context: CheckContext) -> Iterator[Finding]:
             'see that nvidia-smi works for this user; on a machine without GPUs: gpu_type = "cpu"',
         )
         return
-    yield from _of_driver(found, count, key, context.config.agent.workers)
+    gpu_ids = section.workers.gpu_ids if section.workers else ()
+    yield from _of_driver(found, count, key, gpu_ids)
     if not context.is_cluster and section.speed_factor is None and found:
         speed = EdgeAgentConfig("unnamed").speed_factor
         yield _report.warning(
@@ -60,7 +61,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
             "that they declare, until it was measured",
             "set it to the speed of one of these GPUs over those that jobs declare theirs for",
         )
-    given = offered(found, section.workers.gpu_ids if section.workers else (), count)
+    given = offered(found, gpu_ids, count)
     said_mib, memory_mib = section.gpu_memory_mib, least_mib(given)
     if given and memory_mib is None and said_mib is None:
         yield _report.problem(
@@ -86,8 +87,9 @@ def _slots(count: int, key: str) -> Finding:
     return _report.ok(f"{slots} on {on}; no GPUs are offered")
 
 
-def _of_driver(found: list[Gpu], count: int, key: str, workers: object) -> Iterator[Finding]:
-    gpu_ids: tuple[str, ...] = getattr(workers, "gpu_ids", ())
+def _of_driver(
+    found: list[Gpu], count: int, key: str, gpu_ids: tuple[str, ...]
+) -> Iterator[Finding]:
     known = {gpu.uuid for gpu in found} | {str(gpu.index) for gpu in found}
     missing = [one for one in gpu_ids if one not in known]
     if missing:
