@@ -76,6 +76,7 @@ def login(
         import httpx
 
         from tidegate_client import contexts, login as signing
+        from tidegate_client.errors import reading_authorities
     known = _known()
     chosen = tried(known.chosen if name is None else lambda: known.named(name))
     if chosen is None:
@@ -89,8 +90,12 @@ def login(
     def type_in(url: str, code: str) -> None:
         say(f"Open {url} on any device, and type in: {code}")
 
-    # This machine is reached without the proxies of its environment.
-    with httpx.Client(trust_env=chosen.url.startswith("https:")) as http:
+    def reach() -> httpx.Client:
+        with reading_authorities():
+            # This machine is reached without the proxies of its environment.
+            return httpx.Client(trust_env=chosen.url.startswith("https:"))
+
+    with tried(reach) as http:
         provider = tried(lambda: signing.provider_of(chosen.url, http))
         if device:
             token = tried(lambda: signing.by_device(provider, http, type_in))

@@ -31,10 +31,11 @@ def doctor(
 ) -> None:
     """Look for what keeps an agent from its work, and say what to do about each finding.
 
-    Looks at the bus, certificates, clock, GPUs, their owner's hooks and metrics, checkpoint store,
-    disk, permissions and the service. Nothing is changed, but that a small object is written to
-    the checkpoint store and deleted again. For an installed agent, run as root, it looks as the
-    agent's own user. A check that hangs is given up after 10 s.
+    Looks at the bus, certificates, clock, GPUs, their owner's hooks and
+    metrics, checkpoint store, disk, permissions and the service. Nothing is
+    changed, but that a small object is written to the checkpoint store and
+    deleted again. For an installed agent, run as root, it looks as the agent's
+    own user. A check that hangs is given up after 10 s.
 
     Exit codes: 0 no problem (there may be warnings), 1 a problem, 2 no such configuration.
 

@@ -79,8 +79,8 @@ def located(log: str) -> str:
     if path.is_dir():
         fail(f"--log: {path} is a folder; name a log file in it.")
     if not path.exists() and log == DEFAULT_LOG:
-        how = "name the log of a scheduler with --log, or make one"
-        fail(f"--log: {path} does not exist; {how}: tidegate demo")
+        how = "name the log of a scheduler with --log, or a gateway: tidegate context add NAME URL"
+        fail(f"--log: {path} does not exist; {how}. tidegate demo makes a log.")
     if not path.exists():
         how = "start the scheduler that writes it, or name another log."
         fail(f"--log: {path} does not exist; {how}")

@@ -47,7 +47,12 @@ def simulate(
     policy: Annotated[str, typer.Option(help="Policies, with commas between.")] = "tide,fifo",
     physics: Annotated[str, typer.Option(help=f"{', '.join(PHYSICS)}.")] = "simple",
     profiles: Annotated[
-        str | None, typer.Option(help="Folder of measured profiles or throughput tables.")
+        str | None,
+        typer.Option(
+            "--profiles",
+            "--throughputs",  # as `tidegate demo` has it
+            help="Folder of measured profiles or throughput tables.",
+        ),
     ] = None,
     nodes: Annotated[
         int, typer.Option(min=1, max=100_000, help="Nodes of the training pool.")

@@ -21,6 +21,7 @@ from gateway.pages import add_pages, lost, page
 from gateway.problems import MEDIA_TYPE, Problem, response, wrong_field
 from gateway.request_context import Gateway
 from gateway.signing_in import add_signing_in
+from schemas.values import PATTERNS_SAY
 
 API = "/api/v1"
 #: Modules of routes below it.
@@ -185,7 +186,9 @@ async def _invalid(_: Request, error: Exception) -> Response:
     where = [str(part) for part in first["loc"]]
     name = where[1] if len(where) > 1 else where[0]
     said = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-    text = "is missing; give it" if first["type"] == "missing" else f"should be {said}"
+    text = PATTERNS_SAY.get(first.get("ctx", {}).get("pattern", ""), f"should be {said}")
+    if first["type"] == "missing":
+        text = "is missing; give it"
     return response(wrong_field(name, text, 400))
 
 

@@ -26,11 +26,12 @@ from schemas.codec import verb_left_out
 from schemas.parse import first_error
 from schemas.requests import Request, SubmitJob
 from schemas.topics import TOPICS
+from schemas.values import NAME_PATTERN
 
 #: A request waits so long for a scheduler, in seconds of the log's time.
 LIFE_S = 86_400.0
 #: What an id looks like (`schemas.values.Name`).
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
+NAME = NAME_PATTERN
 #: What a subject asks with, by how it proved who it is: a browser has a cookie.
 _VIA = {"cookie": "console", "token": "api"}
 

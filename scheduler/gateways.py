@@ -50,7 +50,10 @@ class Gateways:
         key_id, verb = record.headers[KEY_ID], request.args.verb
         if verb in self._may[key_id]:
             return None
-        return "data.args.verb", f"is {verb}, which key {key_id} may not pass on"
+        return "data.args.verb", (
+            f"is {verb}, which key {key_id} may not pass on; if it shall, add it to "
+            f"scheduler.trusted_gateways.{key_id}.may and start the scheduler again"
+        )
 
 
 @dataclass(frozen=True, slots=True)

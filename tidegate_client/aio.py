@@ -147,6 +147,7 @@ class AsyncJobHandle(_Awaits, OfJob[httpx.AsyncClient]):
         Raises:
             JobEnded: it ended otherwise.
             TimedOut: it is not, in so many seconds.
+            ValueError: there is no such state.
         """
         self.row = await self._run(operations.wait(self._moment, self.id, state, timeout=timeout))
         return self

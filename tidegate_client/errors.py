@@ -1,7 +1,9 @@
 """What can go wrong, as exceptions; the text of each says what to do next."""
 
+import contextlib
+import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import httpx
 
@@ -140,6 +142,24 @@ def other_answer(answer: httpx.Response) -> NoGateway:
 def _where(request: httpx.Request) -> str:
     """Give an address without its path, and without a password."""
     return f"{request.url.scheme}://{request.url.netloc.decode('ascii')}"
+
+
+@contextlib.contextmanager
+def reading_authorities() -> Iterator[None]:
+    """Name what keeps httpx from a client of its own: it reads the file of SSL_CERT_FILE.
+
+    Raises:
+        ContextError: that file is not there, or has no certificate.
+    """
+    try:
+        yield
+    except OSError as error:  # those of ssl are, too
+        why = error.strerror or str(error)
+        text = (
+            f"SSL_CERT_FILE: {os.environ.get('SSL_CERT_FILE')}: {why.partition(' (_ssl')[0]}; "
+            "name the PEM file of the authority's certificate there, or unset it"
+        )
+        raise ContextError(text) from error
 
 
 def _refused_certificate(error: BaseException) -> ssl.SSLCertVerificationError | None:

@@ -12,6 +12,11 @@ _UNITS_S = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "min": 60.0, "s": 1.0}
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)")
 #: States of a job that last.
 ENDED = ("completed", "failed", "cancelled")
+#: All states of a job.
+STATES = (
+    *("queued", "starting", "running", "scaling", "checkpointing", "stopping", "migrating"),
+    *ENDED,
+)
 
 
 class Job(BaseModel):
@@ -36,8 +41,8 @@ class Job(BaseModel):
     priority: int = 0
     edge: bool = True
     memory_mib: int = 0
-    #: What its workers run; None where they are simulated.
-    command: Sequence[str] | None = None
+    #: What its workers run, as words, or a line for the shell; None where they are simulated.
+    command: str | Sequence[str] | None = None
     #: Of the program beside its command: `env`, `workdir`, `resize`.
     program: Mapping[str, Any] = Field(default_factory=dict)
     #: Further fields of a submission, such as `checkpoint_mib`.
@@ -87,7 +92,9 @@ class Job(BaseModel):
         if self.deadline is not None:
             spec["deadline_s"] = now_s + seconds_of(self.deadline)
         if self.command is not None:
-            spec["program"] = {"argv": list(self.command), **self.program}
+            line = isinstance(self.command, str)
+            argv = ["sh", "-c", self.command] if line else list(self.command)
+            spec["program"] = {"argv": argv, **self.program}
         return spec | dict(self.more)
 
 
@@ -98,6 +105,8 @@ def seconds_of(length: str | float) -> float:
         ValueError: it is none.
     """
     if not isinstance(length, str):
+        if length < 0:
+            raise ValueError(f"{length} is no length of time; it counts from now")
         return float(length)
     found = _LENGTH.findall(length)
     if not found or _LENGTH.sub("", length).strip():

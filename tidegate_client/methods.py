@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from tidegate_client import branching, operations
 from tidegate_client.base import ClientBase, Http, options
 from tidegate_client.contexts import Place, find
+from tidegate_client.errors import reading_authorities
 from tidegate_client.flow import Flow, Moment
 from tidegate_client.operations import ListQuery
 from tidegate_client.parts import JobRow
@@ -101,7 +102,8 @@ class OfClient(ClientBase[Http]):
             cell: Which cell of the log; by default `default`, or the only one.
             transport: Of httpx, such as one of a test.
         """
-        http: Any = self._makes_http(**options(Place(url, token), transport))
+        with reading_authorities():
+            http: Any = self._makes_http(**options(Place(url, token), transport))
         super().__init__(http, Moment(cell=cell))
 
     @classmethod

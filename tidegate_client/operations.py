@@ -28,7 +28,7 @@ from tidegate_client.flow import (
     new_key,
     read,
 )
-from tidegate_client.jobs import ENDED, Job, seconds_of
+from tidegate_client.jobs import ENDED, STATES, Job, seconds_of
 from tidegate_client.parts import JobRow, PastLoan, Stay
 
 Row = TypeVar("Row", bound=BaseModel)
@@ -378,7 +378,10 @@ def wait(
     Raises:
         JobEnded: it ended in another state, and will never be in this one.
         TimedOut: it was not in this state within `timeout` seconds.
+        ValueError: there is no such state.
     """
+    if state not in STATES:
+        raise ValueError(f"state: {state!r} is none of a job's; choose among {', '.join(STATES)}")
     looks, last = Looks(timeout, now_s), "not known to the scheduler yet"
     while True:
         try:

@@ -11,11 +11,13 @@ from typing import Any
 import httpx
 import pytest
 
+from scheduler.core.transitions import JobState
 from schemas.requests import VERB_NAMES, SubmitJob
 from tests.certificates import Authority
 from tidegate_client import (
     BadRequest,
     Client,
+    ContextError,
     Job,
     JobEnded,
     NoGateway,
@@ -23,6 +25,7 @@ from tidegate_client import (
     TimedOut,
     Unavailable,
 )
+from tidegate_client.jobs import STATES
 
 Answering = Callable[[httpx.Request], httpx.Response]
 NOW_S = 1_767_600_000.0
@@ -314,6 +317,34 @@ def test_a_job_is_waited_for(slept: list[float]) -> None:
     gateway.states = ["queued"]
     with pytest.raises(TimedOut, match="j is queued after 0 s; it was to be running"):
         handle.wait("running", timeout=0)
+    assert set(STATES) == {state.value for state in JobState}
+    with pytest.raises(ValueError, match="state: 'finished' is none of a job's; choose among"):
+        handle.wait("finished")
+
+
+def test_a_job_may_say_its_command_as_a_line_for_the_shell() -> None:
+    line = Job(command="python3 train.py | tee out.txt").spec("j", NOW_S)
+    assert line["program"]["argv"] == ["sh", "-c", "python3 train.py | tee out.txt"]
+    words = Job(command=["python3", "train.py"]).spec("j", NOW_S)
+    assert words["program"]["argv"] == ["python3", "train.py"]
+    with pytest.raises(ValueError, match=r"-5\.0 is no length of time; it counts from now"):
+        Job(deadline=-5.0)
+
+
+@pytest.mark.parametrize("holds", [None, "no certificate"])
+def test_a_file_of_authorities_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holds: str | None
+) -> None:
+    file = tmp_path / "ca.pem"
+    if holds is not None:
+        file.write_text(holds)
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    with pytest.raises(ContextError) as raised:
+        Client("https://tide.example:8321", "the-secret")
+    assert str(raised.value).startswith(f"SSL_CERT_FILE: {file}: ")
+    assert str(raised.value).endswith(
+        "; name the PEM file of the authority's certificate there, or unset it"
+    )
 
 
 def test_a_dry_run_is_asked_as_one_and_only_then() -> None:

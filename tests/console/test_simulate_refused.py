@@ -79,6 +79,10 @@ def test_each_bad_row_of_a_trace_has_a_line(tidegate: Run, tmp_path: Path) -> No
     ("arguments", "says"),
     [
         (("--profiles", "."), "--profiles: made-up jobs use none; leave it out, or give a trace"),
+        (
+            ("--throughputs", "."),
+            "--profiles: made-up jobs use none; leave it out, or give a trace",
+        ),
         (("--physics", "pollux"), "--physics: pollux needs a trace; made-up jobs need --physics "),
     ],
 )

@@ -76,7 +76,7 @@ def test_version(tidegate: Run) -> None:
         (("policy", "sett"), "Did you mean 'set'?"),
         (("submit", "--steps", "many"), "--steps"),
         (("jobs",), "tidegate-demo.db does not exist; name the log of a scheduler with --log"),
-        (("jobs",), "or make one: tidegate demo"),
+        (("jobs",), "or a gateway: tidegate context add NAME URL. tidegate demo makes a log."),
         (
             ("jobs", "--log", "none.db"),
             "none.db does not exist; start the scheduler that writes it, or name another log.",

@@ -235,7 +235,9 @@ async def test_over_brokers_what_nobody_vouches_for_is_refused(desk: Desk) -> No
     )
     found = await letters(desk)
     assert [field for field, _ in found] == ["sig", "sig", "kid", "sig", "cell", "data.args.verb"]
-    assert "may not pass on" in found[-1][1]
+    assert (
+        "may not pass on; if it shall, add it to scheduler.trusted_gateways.k1.may" in found[-1][1]
+    )
     assert "Requested" not in kinds(desk)
     assert service.intake.requests.counts == {
         ("", "unsigned"): 1,
