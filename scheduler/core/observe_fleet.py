@@ -48,7 +48,7 @@ def node_born(turn: Turn, born: events.NodeBorn, cause: Cause) -> None:
         )
     )
     node = state.nodes[born.node]
-    _drop_what_ended(turn, node, born)
+    _drop_what_ended(turn, node, born, cause.said_s)
     for gang in born.held:
         _square(turn, node, gang)
     for (job, epoch), gpus in begun.items():
@@ -64,8 +64,11 @@ def node_died(turn: Turn, death: events.NodeDied, cause: Cause) -> None:
     node_lost(turn, node, death.reason or "reported dead")
 
 
-def _drop_what_ended(turn: Turn, node: Node, born: events.NodeBorn) -> None:
-    """Release what the agent does not run, unless it may be about to read an order for it."""
+def _drop_what_ended(turn: Turn, node: Node, born: events.NodeBorn, said_s: float) -> None:
+    """Release what the agent does not run, unless it may be about to read an order for it.
+
+    Or has read it since: it may have said this long ago, while that order was still to be obeyed.
+    """
     said = {(gang.job, gpu) for gang in born.held for gpu in gang.gpus}
     on_the_way = _on_the_way(turn, node, "StartGang", "ScaleGang")
     # An order to begin that is void may still be obeyed, until the one to stop is.
@@ -73,7 +76,7 @@ def _drop_what_ended(turn: Turn, node: Node, born: events.NodeBorn) -> None:
     on_the_way |= {
         (job, epoch): gpus
         for (job, epoch), gpus in void.items()
-        if job in jobs and turn.state.now_s < jobs[job].unsure_until_s
+        if job in jobs and said_s < jobs[job].unsure_until_s
     }
     parts: dict[str, list[int]] = {}
     for gpu, holder in enumerate(node.holder):

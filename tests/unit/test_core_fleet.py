@@ -166,6 +166,23 @@ def test_a_job_begins_nowhere_while_an_order_to_begin_it_may_be_obeyed(
     assert cell.job().state == "starting"
 
 
+def test_a_birth_that_was_said_before_an_order_was_void_does_not_say_that_nothing_began(
+    cell: Cell,
+) -> None:
+    """The agent was out of contact: what it has begun since then it says later."""
+    cell.plan({"j0": target(n0=2)})
+    began_s, node = cell.now_s, cell.state.nodes["n0"]
+    cell.wait(cell.settings.start_ttl_s)
+    assert cell.job().stop_reason == "failed", "the order was never acknowledged"
+
+    def says(bootid: int, said_s: float) -> list[str | None]:
+        cell.feed(node_born("n0"), Cause("/agents/a", bootid, 0, said_s))
+        return node.holder[:2]
+
+    assert says(2, began_s + 1.0) == ["j0", "j0"], "it may be about to read the order"
+    assert says(3, cell.now_s) == [None, None]
+
+
 def test_no_other_agent_says_that_an_order_to_begin_a_job_is_void(cell: Cell) -> None:
     cell.plan({"j0": target(n0=2)})
     cell.feed(NodeDied(node="n0", reason="off"))
