@@ -146,7 +146,7 @@ CLAIMS: tuple[Claim, ...] = (
         "faults.md",
         "storms of faults that break a law",
         figures.storms,
-        "simulated brokers and workers; one is mended, two break it in the same way still",
+        "simulated brokers and workers; the three are mended",
         ("storms.json",),
     ),
     Claim(

@@ -23,6 +23,6 @@ def recorded(record: Any) -> dict[str, Any]:
 
 def leave_out(record: dict[str, Any]) -> None:
     """Leave out of a record what its canonical form does not have."""
-    for name in ("metrics", "deadline_said_s"):
+    for name in ("metrics", "deadline_said_s", "unsure_gpus"):
         if record.get(name, record) is None:
             del record[name]

@@ -139,7 +139,7 @@ def _gang_starting(state: ClusterState, fact: facts.GangStarting) -> None:
     job.attained_at_s = state.now_s
     job.pool, job.epoch, job.start_epoch = fact.pool, fact.epoch, fact.epoch
     job.step, job.step_at_s = fact.step, state.now_s
-    job.agents = []
+    job.agents, job.unsure_gpus = [], None
     _occupy(state, job, fact.allocation)
 
 

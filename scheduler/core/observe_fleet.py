@@ -32,6 +32,8 @@ def node_born(turn: Turn, born: events.NodeBorn, cause: Cause) -> None:
             # the one to stop has no answer, its agent may be about to read that.
             begun = _on_the_way(turn, node, "StartGang", "ScaleGang", "StopGang")
             node_lost(turn, node, "came back with another inventory")
+        elif node.state is NodeState.DEAD:
+            begun = _begun_unheard(turn, born, cause.said_s)
     turn.emit(
         facts.NodeJoined(
             node=born.node,
@@ -100,6 +102,25 @@ def _on_the_way(turn: Turn, node: Node, *kinds: str) -> dict[tuple[str, int], li
     for gpu, (holder, epoch) in enumerate(zip(node.holder, node.epoch, strict=True)):
         if holder is not None and (holder, epoch) in orders:
             found.setdefault((holder, epoch), []).append(gpu)
+    return found
+
+
+def _begun_unheard(
+    turn: Turn, born: events.NodeBorn, said_s: float
+) -> dict[tuple[str, int], list[int]]:
+    """Give the GPUs of orders to begin that were void with the node, and that its agent may obey.
+
+    An agent may say goodbye and begin again while nobody hears it. What was ordered in between is
+    its next start's, and until that is told to stop it may have begun it.
+    """
+    found: dict[tuple[str, int], list[int]] = {}
+    for name in turn.state.subjects("StopGang"):
+        job = turn.state.jobs.get(name)
+        if job is None or job.unsure_gpus is None or said_s >= job.unsure_until_s:
+            continue
+        stops = (one for one in turn.state.opened("StopGang", name) if one.agent == born.agent)
+        if any(one.data["epoch"] == job.start_epoch for one in stops):
+            found[name, job.start_epoch] = job.unsure_gpus.get(born.node, [])
     return found
 
 

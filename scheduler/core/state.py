@@ -99,6 +99,8 @@ class Job:
     metrics: dict[str, float] | None = None
     #: The deadline by the clock of who said it, in a cell whose time was ahead; left out, too.
     deadline_said_s: float | None = None
+    #: Until `unsure_until_s`: node -> GPUs of the order to start it that may be obeyed; left out.
+    unsure_gpus: dict[str, list[int]] | None = None
 
     @property
     def size(self) -> int:
@@ -335,6 +337,10 @@ class ClusterState:
     def opened(self, kind: str, subject: str) -> list[OpenCommand]:
         """List the open commands of a kind about a subject, of Rebirths those to an agent."""
         return [self.commands[name] for name in self._open.get((kind, subject), ())]
+
+    def subjects(self, kind: str) -> list[str]:
+        """List what there are open commands of a kind about, by name."""
+        return sorted(subject for one, subject in self._open if one == kind)
 
     def is_open(self, kind: str, subject: str) -> bool:
         """Whether there is such a command."""

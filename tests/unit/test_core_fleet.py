@@ -6,7 +6,7 @@ from scheduler.core.settings import Settings
 from scheduler.core.stimuli import Cause, NodeHeard, NodeSilent
 from scheduler.core.transitions import NodeState
 from schemas.commands import Rebirth, StartGang, StopGang
-from schemas.events import CommandAcknowledged, GangHeld, NodeDied, WorkerFailed
+from schemas.events import CommandAcknowledged, GangHeld, NodeDied, WorkerFailed, WorkerStopped
 from tests.builders import Cell, node_born, target, two_jobs
 
 #: From the last word of a node until its workers have surely ended.
@@ -181,6 +181,31 @@ def test_a_birth_that_was_said_before_an_order_was_void_does_not_say_that_nothin
 
     assert says(2, began_s + 1.0) == ["j0", "j0"], "it may be about to read the order"
     assert says(3, cell.now_s) == [None, None]
+
+
+@pytest.mark.parametrize("began", [True, False])
+def test_nobody_gets_gpus_on_which_the_next_agent_may_begin_what_was_void(
+    cell: Cell, began: bool
+) -> None:
+    """One said goodbye and began again while nobody heard it; then it was given an order."""
+    left_s = cell.now_s
+    cell.wait(60.0)
+    cell.plan({"j0": target(n0=2)})
+    job, node = cell.job(), cell.state.nodes["n0"]
+    cell.feed(NodeDied(node="n0", reason="off"), Cause("/agents/a", 1, 1, left_s))
+    cell.feed(node_born("n0"), Cause("/agents/a", 2, 0, left_s + 5.0))
+    assert (job.state, node.holder[:2], cell.state.totals.strays) == ("queued", ["j0", "j0"], 1)
+    assert cell.seen().nodes.free[0] == node.gpu_count - 2
+    cell.acks(kind="StopGang")
+    place = {"job": "j0", "epoch": job.epoch, "node": "n0", "gpus": [0, 1]}
+    if began:
+        cell.feed(WorkerStopped.model_validate({**place, "reason": "superseded", "step": 0}))
+    else:
+        cell.wait(60.0)
+        (asked,) = [one for one in cell.state.commands.values() if one.kind == "Rebirth"]
+        cell.feed(node_born("n0"), Cause("/agents/a", 2, 1, cell.now_s))
+        assert asked.agent == "agent-train"
+    assert (node.holder[:2], cell.state.stray_nodes) == ([None, None], [])
 
 
 def test_no_other_agent_says_that_an_order_to_begin_a_job_is_void(cell: Cell) -> None:

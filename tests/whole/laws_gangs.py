@@ -20,7 +20,8 @@ _Place = tuple[str, int, str]
 def given_up(journal: Sequence[Record], effects: Iterable[Effect]) -> Iterator[str]:
     """Find gangs that run and that the journal takes for ended.
 
-    It does if it has their GPUs for free, or begins another gang of the job.
+    It does if it has their GPUs for free, or begins another gang of the job. Those of a lost node
+    nobody gets; they are free once it has joined again, unless it is noted with that what runs.
 
     Args:
         journal: The record of decisions, of which nothing was lost.
@@ -44,8 +45,10 @@ def _read(
     known: dict[_Place, list[tuple[int, float]]] = defaultdict(list)
     begun: dict[str, list[tuple[int, int]]] = defaultdict(list)
     since: dict[_Place, int] = {}
+    lost: dict[str, dict[_Place, tuple[int, int]]] = defaultdict(dict)
     for number, record in enumerate(journal):
         taken: dict[_Place, int] = {}
+        joined: dict[_Place, tuple[int, int]] = {}
         for name, fields in read_entry(record.value or b"").facts:
             if name == "GangStarting":
                 begun[fields["job"]].append((number, fields["epoch"]))
@@ -58,9 +61,20 @@ def _read(
                     taken[place] = since.pop(place, number)
             elif name == "StrayFound":
                 for place in ((fields["node"], gpu, fields["job"]) for gpu in fields["gpus"]):
-                    since[place] = taken.pop(place, number)  # the same decision took it
+                    was, _ = joined.pop(place, (number, number))
+                    since[place] = taken.pop(place, was)  # the same decision took it
+            elif name == "NodeLost":
+                for place in [one for one in taken if one[0] == fields["node"]]:
+                    lost[place[0]][place] = taken.pop(place), number
+            elif name == "NodeJoined":
+                joined |= lost.pop(fields["node"], {})
         for place, first in taken.items():
             known[place].append((first, number))
+        for place, (first, last) in joined.items():
+            known[place].append((first, last))
+    for places in lost.values():
+        for place, (first, last) in places.items():
+            known[place].append((first, last))
     for place, first in since.items():
         known[place].append((first, NEVER))
     return known, begun

@@ -61,6 +61,14 @@ def test_who_is_known_to_run_on_was_not_given_up() -> None:
     assert "given up by entry 2" in found([[START], [GONE, STRAY], [GONE]], 3)[0]
 
 
+def test_gpus_of_a_lost_node_are_free_once_it_has_joined_again_and_nobody_is_known_there() -> None:
+    lost, back = ("NodeLost", {"node": "n"}), ("NodeJoined", {"node": "n"})
+    assert found([[START], [GONE, lost], [back, STRAY], [GONE]], 3) == []
+    assert "given up by entry 1" in found([[START], [GONE, lost], [back], [STRAY]], 3)[0]
+    assert "given up by entry 1" in found([[START], [GONE, lost], []], 3)[0]
+    assert "given up by entry 3" in found([[START], [GONE, lost], [back, STRAY], [GONE]], 4)[0]
+
+
 def test_a_gang_that_is_known_to_run_on_is_given_up_if_another_is_begun() -> None:
     journal = [[START], [GONE, STRAY], [AGAIN], [GONE]]
     assert "epoch 2 is begun by entry 2 while it runs" in found(journal, 3)[0]
