@@ -114,14 +114,14 @@ def _begun_unheard(
     its next start's, and until that is told to stop it may have begun it.
     """
     found: dict[tuple[str, int], list[int]] = {}
-    for name in turn.state.subjects("StopGang"):
-        job = turn.state.jobs.get(name)
-        if job is None or job.unsure_gpus is None or said_s >= job.unsure_until_s:
+    for order in turn.state.commands.values():
+        job = turn.state.jobs.get(order.subject)
+        if order.kind != "StopGang" or order.agent != born.agent or job is None:
             continue
-        stops = (one for one in turn.state.opened("StopGang", name) if one.agent == born.agent)
-        if any(one.data["epoch"] == job.start_epoch for one in stops):
-            found[name, job.start_epoch] = job.unsure_gpus.get(born.node, [])
-    return found
+        may_begin = job.unsure_gpus is not None and said_s < job.unsure_until_s
+        if may_begin and order.data["epoch"] == job.start_epoch:
+            found[job.id, job.start_epoch] = (job.unsure_gpus or {}).get(born.node, [])
+    return dict(sorted(found.items()))
 
 
 def _square(turn: Turn, node: Node, gang: events.GangHeld) -> None:

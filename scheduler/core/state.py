@@ -338,10 +338,6 @@ class ClusterState:
         """List the open commands of a kind about a subject, of Rebirths those to an agent."""
         return [self.commands[name] for name in self._open.get((kind, subject), ())]
 
-    def subjects(self, kind: str) -> list[str]:
-        """List what there are open commands of a kind about, by name."""
-        return sorted(subject for one, subject in self._open if one == kind)
-
     def is_open(self, kind: str, subject: str) -> bool:
         """Whether there is such a command."""
         return (kind, subject) in self._open
