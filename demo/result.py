@@ -11,7 +11,8 @@ from rich.text import Text
 from bus.contract import Bus
 from demo.fleet import Fleet
 from explain.moments import duration
-from scheduler.core.state import ClusterState, state_hash
+from scheduler.core.canonical import state_hash
+from scheduler.core.state import ClusterState
 from scheduler.core.transitions import TERMINAL, JobState
 from schemas.topics import ALL_TOPICS, EVENTS, REQUESTS, TELEMETRY
 

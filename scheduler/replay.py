@@ -14,6 +14,7 @@ import orjson
 from pydantic import ValidationError
 
 from bus.contract import Record, Unreadable
+from scheduler.core.canonical import state_hash
 from scheduler.core.engine import Engine
 from scheduler.core.facts import FACTS
 from scheduler.core.record import (
@@ -23,7 +24,7 @@ from scheduler.core.record import (
     stimulus_from_dict,
 )
 from scheduler.core.settings import settings_from
-from scheduler.core.state import ClusterState, state_hash
+from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Decision, LeaderStarted, Stimulus
 from scheduler.journal import JournalReader
 from scheduler.policies.interface import Policy

@@ -16,9 +16,9 @@ from typing import Any
 import orjson
 
 from bus.contract import Record, Unreadable
-from scheduler.core.canonical import canonical, recorded
+from scheduler.core.canonical import canonical, document_of, recorded, state_hash
 from scheduler.core.restore import state_from_dict
-from scheduler.core.state import ClusterState, document_of, state_hash
+from scheduler.core.state import ClusterState
 from schemas.journal import (
     SnapshotPiece,
     SnapshotTaken,

@@ -22,8 +22,9 @@ from multiprocessing.connection import Connection, wait
 import orjson
 
 from bus.contract import Record, Unreadable
+from scheduler.core.canonical import state_hash, state_to_json
 from scheduler.core.restore import state_from_dict
-from scheduler.core.state import ClusterState, state_hash, state_to_json
+from scheduler.core.state import ClusterState
 from scheduler.journal import JournalReader, fold
 from scheduler.replay import Difference, Replay, Result, entries, nothing, stimuli
 from scheduler.snapshots import Snapshots

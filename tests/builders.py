@@ -10,6 +10,7 @@ import orjson
 
 from scheduler.core import loans
 from scheduler.core.agenda import command_due_s, job_due_s, node_due_s
+from scheduler.core.canonical import state_hash, state_to_json
 from scheduler.core.engine import Engine
 from scheduler.core.evolve import apply
 from scheduler.core.record import (
@@ -21,7 +22,7 @@ from scheduler.core.record import (
 )
 from scheduler.core.restore import state_from_dict
 from scheduler.core.settings import Settings
-from scheduler.core.state import ClusterState, Job, state_hash, state_to_json
+from scheduler.core.state import ClusterState, Job
 from scheduler.core.stimuli import (
     Cause,
     Decision,

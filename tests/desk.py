@@ -11,7 +11,7 @@ from bus.clock import PacedClock
 from bus.contract import Bus, Fenced, Message, Record
 from bus.memory import MemoryBus
 from bus.sqlite import SqliteBus
-from scheduler.core.state import state_hash
+from scheduler.core.canonical import state_hash
 from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.core.validate import violations
 from scheduler.journal import recover

@@ -274,11 +274,12 @@ def _command_closed(state: ClusterState, fact: Any) -> None:
         case "StartGang", facts.CommandExpired() if job is not None:
             job.unsure_until_s = command.expires_s  # it may be void before its time is up
             placement = command.data["placement"]
-            job.unsure_gpus = {part["node"]: list(part["gpus"]) for part in placement}
+            state.note_unsure(job, {part["node"]: list(part["gpus"]) for part in placement})
         case "StopGang", facts.CommandDone() if job is not None:
             # Only whoever was given the order to start it can say that nothing of it begins.
             if command.agent in job.agents and command.data["epoch"] >= job.start_epoch:
-                job.unsure_until_s, job.unsure_gpus = 0.0, None
+                job.unsure_until_s = 0.0
+                state.note_unsure(job, None)
         case _:
             pass
     state.close(command)

@@ -139,7 +139,8 @@ def _gang_starting(state: ClusterState, fact: facts.GangStarting) -> None:
     job.attained_at_s = state.now_s
     job.pool, job.epoch, job.start_epoch = fact.pool, fact.epoch, fact.epoch
     job.step, job.step_at_s = fact.step, state.now_s
-    job.agents, job.unsure_gpus = [], None
+    job.agents = []
+    state.note_unsure(job, None)
     _occupy(state, job, fact.allocation)
 
 
@@ -338,6 +339,7 @@ def _job_forgotten(state: ClusterState, fact: facts.JobForgotten) -> None:
     job = job_of(state, fact)
     if job.state not in TERMINAL:
         raise InvalidTransition(job.id, job.state, "JobForgotten")
+    state.note_unsure(job, None)
     del state.jobs[fact.job]
     state.standing.priorities.pop(fact.job, None)
 

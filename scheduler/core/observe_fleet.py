@@ -114,14 +114,14 @@ def _begun_unheard(
     its next start's, and until that is told to stop it may have begun it.
     """
     found: dict[tuple[str, int], list[int]] = {}
-    for order in turn.state.commands.values():
-        job = turn.state.jobs.get(order.subject)
-        if order.kind != "StopGang" or order.agent != born.agent or job is None:
-            continue
-        may_begin = job.unsure_gpus is not None and said_s < job.unsure_until_s
-        if may_begin and order.data["epoch"] == job.start_epoch:
-            found[job.id, job.start_epoch] = (job.unsure_gpus or {}).get(born.node, [])
-    return dict(sorted(found.items()))
+    for job in turn.state.unsure_on(born.node):
+        stopped = any(
+            order.agent == born.agent and order.data["epoch"] == job.start_epoch
+            for order in turn.state.opened("StopGang", job.id)
+        )
+        if stopped and said_s < job.unsure_until_s and job.unsure_gpus is not None:
+            found[job.id, job.start_epoch] = job.unsure_gpus[born.node]
+    return found
 
 
 def _square(turn: Turn, node: Node, gang: events.GangHeld) -> None:

@@ -3,7 +3,7 @@
 All of it is by name, beside the tables of nodes and jobs, so that it outlives the death of a node;
 what is about a job ends with the job.
 A part that is empty is left out of the state's canonical form: a state without any request has the
-form, and so the hash, that it had before there were requests (`state.document_of`).
+form, and so the hash, that it had before there were requests (`canonical.document_of`).
 """
 
 from dataclasses import asdict, dataclass, field, fields

@@ -4,16 +4,12 @@ Do not change it anywhere but in `evolve`. Everything in it is a string, number,
 list or dict (or a dataclass of those), in an order that facts determine.
 """
 
-import hashlib
 from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
-from scheduler.core.canonical import canonical, leave_out
 from scheduler.core.facts import Allocation
-from scheduler.core.standing import Standing, standing_document
+from scheduler.core.standing import Standing
 from scheduler.core.transitions import CommandState, JobState, LoanState, NodeState
 
 #: Owners' demand is remembered as the peak of each slot this long, unless a leader's settings
@@ -301,13 +297,35 @@ class ClusterState:
     #: Nodes whose loan begins or ends: all others that are on loan are lent, and stay so.
     _changing: dict[str, None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    #: Nodes with GPUs of orders to start that may be obeyed: jobs (`Job.unsure_gpus`).
+    _unsure: dict[str, dict[str, None]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
     def __post_init__(self) -> None:
-        """Index the open commands, and the loans that begin or end."""
+        """Index the open commands, what may begin, and the loans that begin or end."""
         for command in self.commands.values():
             self._open.setdefault(_about(command), {})[command.id] = None
         for name in self.on_loan:
             if name in self.nodes:  # a copy without its tables has none
                 self.note_loan(self.nodes[name])
+        for job in self.jobs.values():
+            if job.unsure_gpus:
+                self.note_unsure(job, job.unsure_gpus)
+
+    def note_unsure(self, job: Job, gpus: dict[str, list[int]] | None) -> None:
+        """Note on which GPUs an order to start a job may be obeyed."""
+        for name in job.unsure_gpus or ():
+            self._unsure.get(name, {}).pop(job.id, None)
+            if not self._unsure.get(name, True):
+                del self._unsure[name]
+        job.unsure_gpus = gpus
+        for name in gpus or ():
+            self._unsure.setdefault(name, {})[job.id] = None
+
+    def unsure_on(self, node: str) -> list[Job]:
+        """List the jobs of which an order to start may be obeyed on a node, by id."""
+        return [self.jobs[name] for name in sorted(self._unsure.get(node, ()))]
 
     def note_loan(self, node: Node) -> None:
         """Note that a node's loan may be in another state."""
@@ -352,28 +370,6 @@ class ClusterState:
             totals.serving_gpu_s += self.gpus_serving * elapsed_s
             totals.loaned_gpu_s += self.gpus_loaned * elapsed_s
         self.now_s = max(self.now_s, now_s)
-
-
-def state_to_json(state: ClusterState) -> bytes:
-    """Write the state in its one canonical form."""
-    return canonical(document_of(state))
-
-
-def document_of(state: ClusterState) -> dict[str, Any]:
-    """Give the state as JSON has it; what no request left standing is left out."""
-    document: dict[str, Any] = orjson.loads(orjson.dumps(state))
-    for job in document["jobs"].values():
-        leave_out(job)
-    standing = standing_document(state.standing)
-    document["standing"] = standing
-    if not standing:
-        del document["standing"]
-    return document
-
-
-def state_hash(state: ClusterState) -> str:
-    """SHA-256 of the canonical form; equal states, and only they, have equal hashes."""
-    return hashlib.sha256(state_to_json(state)).hexdigest()
 
 
 def slot_s(state: ClusterState) -> float:

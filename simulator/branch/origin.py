@@ -15,10 +15,11 @@ import orjson
 from bus.contract import Record, Unreadable
 from explain.tide import Tide
 from scheduler.core import facts
+from scheduler.core.canonical import state_to_json
 from scheduler.core.lenders import agent_of, lender_id
 from scheduler.core.record import UnknownRecord, facts_from_dict
 from scheduler.core.restore import state_from_dict
-from scheduler.core.state import ClusterState, Job, Totals, state_to_json
+from scheduler.core.state import ClusterState, Job, Totals
 from scheduler.core.stimuli import (
     CurvesLearned,
     LeaderStarted,

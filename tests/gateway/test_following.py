@@ -18,7 +18,7 @@ from gateway import cells, feed
 from gateway.feed import Feed
 from gateway.log import ServedLog
 from gateway.past import Past
-from scheduler.core.state import state_to_json
+from scheduler.core.canonical import state_to_json
 from schemas.topics import JOURNAL
 from tests.gateway.conftest import Serving
 from tests.gateway.growing import grow

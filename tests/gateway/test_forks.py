@@ -13,7 +13,8 @@ from gateway.forks import Apart, fork, kept
 from gateway.index import Place
 from gateway.kept_states import Family, KeptStates
 from gateway.past import Past
-from scheduler.core.state import ClusterState, Job, state_hash, state_to_json
+from scheduler.core.canonical import state_hash, state_to_json
+from scheduler.core.state import ClusterState, Job
 from scheduler.journal import JournalReader, fold
 from schemas.journal import RawEntry
 from schemas.topics import JOURNAL

@@ -14,7 +14,8 @@ from gateway import index as indexing
 from gateway.feed import Fold
 from gateway.index import Place, open_index, written
 from gateway.log import ServedLog
-from scheduler.core.state import ClusterState, state_to_json
+from scheduler.core.canonical import state_to_json
+from scheduler.core.state import ClusterState
 from schemas.journal import NO_DIGEST, chain, encode_entry
 from schemas.topics import JOURNAL
 from tests.builders import START_S, Cell, node_born

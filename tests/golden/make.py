@@ -26,8 +26,8 @@ from runtime.build import Options
 from runtime.service import AgentService, Schedule
 from runtime.simulated import Physics
 from runtime.simulated_owner import Demand, simulated
+from scheduler.core.canonical import state_hash
 from scheduler.core.settings import Settings
-from scheduler.core.state import state_hash
 from scheduler.service import SchedulerService
 from scheduler.service_config import ServiceConfig
 from schemas.codec import encode, event

@@ -16,8 +16,8 @@ from bus.contract import Message, Record
 from bus.logfile import Head, write_log
 from bus.memory import MemoryBus
 from bus.signing import Signer
+from scheduler.core.canonical import state_hash
 from scheduler.core.settings import Settings
-from scheduler.core.state import state_hash
 from scheduler.gateways import Gateway, Gateways
 from scheduler.service import SchedulerService
 from scheduler.service_config import ServiceConfig

@@ -15,7 +15,7 @@ from bus.contract import Record
 from bus.logfile import VERSION
 from bus.sqlite import SqliteBus
 from explain.moments import DEMO_START_S, day_clock
-from scheduler.core.state import state_hash
+from scheduler.core.canonical import state_hash
 from scheduler.journal import recover
 from scheduler.policies.registry import POLICIES
 from schemas.topics import JOURNAL

@@ -14,7 +14,7 @@ from bus.clock import SystemClock
 from bus.kafka import KafkaBus
 from bus.options import KafkaOptions
 from bus.signing import Signer
-from scheduler.core.state import state_hash
+from scheduler.core.canonical import state_hash
 from scheduler.journal import Recovered, recover
 from schemas.journal import decode_entry
 from schemas.parse import Rejected

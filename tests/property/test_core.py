@@ -6,10 +6,11 @@ import numpy as np
 import orjson
 from hypothesis import given, settings, strategies as st
 
+from scheduler.core.canonical import state_to_json
 from scheduler.core.engine import Engine
 from scheduler.core.record import stimulus_from_dict, stimulus_to_dict
 from scheduler.core.settings import Settings
-from scheduler.core.state import ClusterState, state_to_json
+from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import (
     Cause,
     Input,

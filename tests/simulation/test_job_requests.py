@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from scheduler.core import facts
+from scheduler.core.canonical import state_hash
 from scheduler.core.engine import Engine
 from scheduler.core.record import (
     decision_bytes,
@@ -15,7 +16,7 @@ from scheduler.core.record import (
     stimulus_from_dict,
     stimulus_to_dict,
 )
-from scheduler.core.state import ClusterState, state_hash
+from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.core.transitions import TERMINAL, JobState
 from scheduler.policies.registry import POLICIES, make_policy

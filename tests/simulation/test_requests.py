@@ -3,6 +3,7 @@
 import numpy as np
 import orjson
 
+from scheduler.core.canonical import state_hash
 from scheduler.core.engine import Engine
 from scheduler.core.record import (
     decision_bytes,
@@ -10,7 +11,7 @@ from scheduler.core.record import (
     stimulus_from_dict,
     stimulus_to_dict,
 )
-from scheduler.core.state import ClusterState, state_hash
+from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.policies.registry import make_policy
 from schemas.requests import (

@@ -14,10 +14,10 @@ import orjson
 from runtime.core import Limits, NodeSpec
 from runtime.simulated_owner import SimulatedOwner
 from scheduler.contact import Contact
+from scheduler.core.canonical import state_to_json
 from scheduler.core.engine import Engine
 from scheduler.core.restore import state_from_dict
 from scheduler.core.settings import Settings
-from scheduler.core.state import state_to_json
 from scheduler.core.stimuli import Decision, Input, LeaderStarted, Stimulus
 from scheduler.core.transitions import TERMINAL, NodeState
 from scheduler.core.validate import violations

@@ -9,8 +9,8 @@ import pytest
 
 from bus.reading import open_log
 from scheduler.core import facts
+from scheduler.core.canonical import state_to_json
 from scheduler.core.restore import state_from_dict
-from scheduler.core.state import state_to_json
 from scheduler.core.stimuli import Cause, Stimulus
 from scheduler.core.transitions import JobState, NodeState
 from schemas.events import GangHeld, InferenceLoad, NodeDied

@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler.core import facts
-from scheduler.core.state import state_to_json
+from scheduler.core.canonical import state_to_json
 from scheduler.core.stimuli import Decision, NodeSilent
 from scheduler.policies.interface import Figure, Phase, Plan, Reason
 from scheduler.policies.registry import make_policy

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import pytest
 
 from scheduler.core import facts
-from scheduler.core.state import state_to_json
+from scheduler.core.canonical import state_to_json
 from scheduler.policies.interface import LoanPhase
 from schemas.commands import LendNode, ReturnNode, StopGang
 from schemas.requests import FreezeLoans, RecallLoans, UnfreezeLoans, VerbData

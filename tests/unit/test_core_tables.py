@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from scheduler.core import diagrams, facts
+from scheduler.core.canonical import state_to_json
 from scheduler.core.evolve import apply
 from scheduler.core.facts import FACTS
 from scheduler.core.registry import FOLDS
-from scheduler.core.state import ClusterState, Job, Node, OpenCommand, Pool, state_to_json
+from scheduler.core.state import ClusterState, Job, Node, OpenCommand, Pool
 from scheduler.core.transitions import (
     COMMAND,
     HOLDING,

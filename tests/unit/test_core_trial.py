@@ -5,11 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scheduler.core.canonical import document_of, state_hash
 from scheduler.core.changed_claims import ChangedClaims
 from scheduler.core.requests import VERBS, requested
 from scheduler.core.restore import state_from_dict
 from scheduler.core.settings import settings_from
-from scheduler.core.state import ClusterState, document_of, state_hash
+from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Requested
 from scheduler.core.trial import Borrowed, copied, trial_of
 from scheduler.core.turn import Turn

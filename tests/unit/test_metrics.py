@@ -10,12 +10,11 @@ from explain.metrics import Sample, curves_of, in_words, samples_in
 from runtime.core import GangProgress
 from runtime.simulated import simulated_loss
 from scheduler.core import facts
-from scheduler.core.canonical import recorded
+from scheduler.core.canonical import recorded, state_to_json
 from scheduler.core.evolve import apply
 from scheduler.core.record import decision_to_dict
 from scheduler.core.restore import state_from_dict
 from scheduler.core.settings import Settings
-from scheduler.core.state import state_to_json
 from scheduler.relevance import METRICS_S, stimulus_of
 from schemas.codec import Rejected, decode_event, encode, event
 from schemas.events import JobProgressed

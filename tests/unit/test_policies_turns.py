@@ -8,7 +8,8 @@ import pytest
 from bus.reading import open_log
 from explain import turns
 from explain.turns import keeps_order, positions
-from scheduler.core.state import ClusterState, policy_name, state_hash
+from scheduler.core.canonical import state_hash
+from scheduler.core.state import ClusterState, policy_name
 from scheduler.core.transitions import JobState
 from scheduler.journal import JournalReader, fold
 from scheduler.policies.interface import Queueing

@@ -9,8 +9,8 @@ import pytest
 
 from bus.contract import Message, Unreadable
 from scheduler.core import facts
+from scheduler.core.canonical import state_hash
 from scheduler.core.facts import RequestRefused
-from scheduler.core.state import state_hash
 from scheduler.policies.interface import Kind, LoanPhase
 from scheduler.policies.registry import GIVE_BACK, KEEP_QUOTAS, POLICIES, gives_back, make_policy
 from scheduler.replay import verify

@@ -8,9 +8,10 @@ import pytest
 from bus.contract import Unreadable
 from scheduler.contact import Contact
 from scheduler.core import carry_out, claims
+from scheduler.core.canonical import state_to_json
 from scheduler.core.restore import state_in_steps
 from scheduler.core.settings import Settings
-from scheduler.core.state import ClusterState, Job, Node, state_to_json
+from scheduler.core.state import ClusterState, Job, Node
 from scheduler.core.stimuli import Curve, CurvesLearned
 from scheduler.dedupe import Dedupe
 from scheduler.estimator.estimator import Estimator

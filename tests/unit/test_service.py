@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from bus.contract import Fenced, Message
+from scheduler.core.canonical import state_hash
 from scheduler.core.settings import Settings
-from scheduler.core.state import state_hash
 from scheduler.core.transitions import NodeState
 from scheduler.journal import recover
 from scheduler.service import SchedulerService

@@ -10,9 +10,10 @@ from bus.clock import PacedClock
 from bus.contract import Message, Unreadable
 from bus.memory import MemoryBus
 from scheduler import journal
+from scheduler.core.canonical import state_hash, state_to_json
 from scheduler.core.engine import Engine
 from scheduler.core.record import decision_to_dict, stimulus_to_dict
-from scheduler.core.state import ClusterState, state_hash, state_to_json
+from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import LeaderStarted, Stimulus
 from scheduler.dedupe import Dedupe
 from scheduler.journal import recover

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bus.reading import open_log
-from scheduler.core.state import state_hash
+from scheduler.core.canonical import state_hash
 from scheduler.policies.interface import Kind, LoanPhase, Phase, Plan, Policy, Snapshot
 from scheduler.policies.registry import POLICIES, make_policy
 from schemas.journal import SnapshotTaken, decode_snapshot

@@ -9,7 +9,8 @@ import pytest
 
 from bus.contract import Message, Record
 from scheduler import snapshots
-from scheduler.core.state import ClusterState, state_hash
+from scheduler.core.canonical import state_hash
+from scheduler.core.state import ClusterState
 from scheduler.dedupe import Dedupe
 from scheduler.journal import recover
 from scheduler.replay import verify

@@ -22,8 +22,8 @@ from bus.contract import Record, Unreadable
 from bus.logfile import Head, write_log
 from bus.reading import import_log, open_log
 from scheduler import stretches
-from scheduler.core.canonical import canonical
-from scheduler.core.state import ClusterState, state_hash, state_to_json
+from scheduler.core.canonical import canonical, state_hash, state_to_json
+from scheduler.core.state import ClusterState
 from scheduler.journal import JournalReader, fold
 from scheduler.replay import Result, entries, verify
 from scheduler.snapshots import Snapshots
