@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from benchmarks.gains import gains
+
 _ADDED = {
     "nothing": "nothing",
     "lenders": "32 GPUs to borrow",
@@ -257,6 +259,7 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "console": console,
     "deadlines-other": lambda data: deadlines(data, "deadlines-cluster08", "deadlines-cluster09"),
     "fleets": fleets,
+    "gains": gains,
     "gpu-types": lambda data: gpu_types(data, "gpu-types"),
     "gpu-types-30": lambda data: gpu_types(data, "gpu-types-30"),
     "gpu-types-multiple": lambda data: gpu_types(
@@ -273,14 +276,14 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
 }
 
 
-def with_tables(page: Path) -> str:
-    """Give a page with its tables as the raw files have them.
+def with_tables(page: Path, data: Path) -> str:
+    """Give a page with its tables as the raw files in a folder have them.
 
     Raises:
         KeyError: a table's name is not known.
     """
 
     def made(found: re.Match[str]) -> str:
-        return f"{found[1]}\n{TABLES[found[2]](page.parent / 'data')}\n{found[3]}"
+        return f"{found[1]}\n{TABLES[found[2]](data)}\n{found[3]}"
 
     return _TABLE.sub(made, page.read_text(encoding="utf-8"))

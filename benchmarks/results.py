@@ -1,7 +1,8 @@
 """Keeps docs/results true: `python -m benchmarks.results --check`, or `--write`.
 
 The index's table is made of the claims in `benchmarks.claims` and of the raw files that these name;
-tables of pages that name one are made of raw files, too (`benchmarks.page_tables`).
+tables of pages that name one, and that of the project's README, are made of raw files, too
+(`benchmarks.page_tables`).
 Below its title each page says at which commits its figures were measured, and how many commits of
 the code that they measure are newer, by git's history. `--check` names what is missing or false,
 `--write` puts it right. Where git has no history of the measured commits (an archive, a shallow
@@ -125,12 +126,17 @@ def with_index(page: Path, claims: Sequence[Claim] = CLAIMS) -> str:
     return f"{before}{BEGIN}\n\n{index(claims, page.parent / 'data')}\n\n{END}{after}"
 
 
-def check_tables(folder: Path) -> list[str]:
+def with_made_tables(folder: Path) -> list[Path]:
+    """List the pages that may have such tables: all in docs/results, and the project's README."""
+    return [*sorted(folder.glob("*.md")), ROOT / "README.md"]
+
+
+def check_tables(pages: Iterable[Path], data: Path) -> list[str]:
     """Name the pages with a table that is not what the raw files say."""
     return [
         f"{page.name}: a table is not what its raw files say"
-        for page in sorted(folder.glob("*.md"))
-        if page.read_text(encoding="utf-8") != with_tables(page)
+        for page in pages
+        if page.read_text(encoding="utf-8") != with_tables(page, data)
     ]
 
 
@@ -262,12 +268,12 @@ def main(argv: list[str] | None = None) -> int:
     what.add_argument("--write", action="store_true", help="put it right")
     given = parser.parse_args(argv)
     folder, history = ROOT / "docs" / "results", History(ROOT)
-    page = folder / "README.md"
+    page, pages, data = folder / "README.md", with_made_tables(folder), folder / "data"
     if given.write:
         page.write_text(with_index(page), encoding="utf-8")
-        for shown in sorted(folder.glob("*.md")):
-            shown.write_text(with_tables(shown), encoding="utf-8")
-    wrong = check_index(page) + check_tables(folder)
+        for shown in pages:
+            shown.write_text(with_tables(shown, data), encoding="utf-8")
+    wrong = check_index(page) + check_tables(pages, data)
     try:
         for old, said in ages(folder, history):
             if given.write:

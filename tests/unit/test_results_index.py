@@ -1,7 +1,6 @@
 """The index of docs/results is what its claims and raw files say; each page knows its own age."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from benchmarks import results
 from benchmarks.claim import NOT_RECORDED, Claim
 from benchmarks.claims import CLAIMS, MEASURES
+from benchmarks.gains import gains
 from benchmarks.page_tables import with_tables
 
 ROOT = Path(__file__).parents[2]
@@ -133,23 +133,37 @@ def test_a_line_is_put_below_the_title_once(tmp_path: Path) -> None:
 
 
 def test_a_table_of_a_page_is_what_its_raw_files_say(tmp_path: Path) -> None:
-    page = tmp_path / "capacity.md"
-    shutil.copytree(RESULTS / "data", tmp_path / "data")
+    page, data = tmp_path / "capacity.md", RESULTS / "data"
     page.write_text((RESULTS / "capacity.md").read_text())
-    assert results.check_tables(tmp_path) == []
+    assert results.check_tables([page], data) == []
     row = next(line for line in page.read_text().splitlines() if line.startswith("| 0.9 |"))
     page.write_text(page.read_text().replace(row, row.replace("0.9", "0.8")))
-    assert results.check_tables(tmp_path) == ["capacity.md: a table is not what its raw files say"]
-    page.write_text(with_tables(page))
+    said = results.check_tables([page], data)
+    assert said == ["capacity.md: a table is not what its raw files say"]
+    page.write_text(with_tables(page, data))
     assert row in page.read_text()
 
 
 def test_a_table_that_is_still_empty_takes_nothing_of_the_page(tmp_path: Path) -> None:
-    shutil.copytree(RESULTS / "data", tmp_path / "data")
-    page = tmp_path / "tail.md"
+    page, data = tmp_path / "tail.md", RESULTS / "data"
     empty = "<!-- table tail -->\n\n<!-- end of table -->\n"
     page.write_text(f"{empty}\nBetween the two.\n\n{empty}")
-    made = with_tables(page)
+    made = with_tables(page, data)
     assert "\n<!-- end of table -->\n\nBetween the two.\n\n<!-- table tail -->\n" in made
     page.write_text(made)
-    assert with_tables(page) == made
+    assert with_tables(page, data) == made
+
+
+def test_the_table_of_the_readme_shows_the_best_other_policy_where_it_is_ahead_too() -> None:
+    readme = ROOT / "README.md"
+    assert readme in results.with_made_tables(RESULTS)
+    made = gains(RESULTS / "data")
+    assert made in readme.read_text()
+    day = json.loads((RESULTS / "data" / "day.json").read_text())["rows"]
+    spent: dict[str, float] = {}
+    for row in day:
+        spent[row["policy"]] = spent.get(row["policy"], 0.0) + row["mean_spent_s"]
+    best = min(spent.keys() - {"tide"}, key=lambda policy: spent[policy])
+    (line,) = [line for line in made.splitlines() if "hours that a job spends" in line]
+    assert spent["tide"] > spent[best]
+    assert f"(+{100 * (spent['tide'] / spent[best] - 1):.1f} %) | `{best}`" in line
