@@ -68,6 +68,18 @@ def test_a_move_to_no_more_gpus_is_no_growth() -> None:
     assert found(START_A, quota(2), *moves) == []
 
 
+def test_a_gang_that_leaves_has_no_gpu_any_more_that_it_has_left() -> None:
+    def released(*gpus: int) -> Fact:
+        return "GpusReleased", {"job": "a", "node": "n", "gpus": list(gpus)}
+
+    stops = "GangStopping", {"job": "a", "reason": "failed"}
+    rationed = {"policy": "rationing"}
+    assert found(START_A, released(2, 3), stops, START_B, **rationed) == []
+    assert "has 5 of 4 GPUs" in found(START_A, released(3), stops, START_B, **rationed)[0]
+    shrinks = sized("GangScaling", "a", 3), released(3)
+    assert "has 5 of 4 GPUs" in found(START_A, *shrinks, START_B, **rationed)[0]
+
+
 def test_jobs_are_counted_too() -> None:
     assert "has 2 of 1 jobs" in found(quota(9, 1), START_A, START_B)[0]
     assert found(quota(9, 1), START_A, ("JobQueued", {"job": "a"}), START_B) == []
