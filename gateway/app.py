@@ -15,8 +15,9 @@ from starlette.exceptions import HTTPException
 
 from gateway import routes, routes_branches, routes_fleet, routes_journal, routes_requests
 from gateway.guard import LOOPBACK_HOSTS, Guard
-from gateway.models import JobFileBody, ProblemDocument, RequestBody
+from gateway.models import ProblemDocument
 from gateway.models_branches import BranchBody
+from gateway.models_requests import JobFileBody, RequestBody
 from gateway.pages import add_pages, lost, page
 from gateway.problems import MEDIA_TYPE, Problem, response, wrong_field
 from gateway.request_context import Gateway

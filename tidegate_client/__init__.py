@@ -5,6 +5,7 @@ with Client.from_context() as tidegate:
 """
 
 from tidegate_client.aio import AsyncClient, AsyncJobHandle
+from tidegate_client.asking import Outcome
 from tidegate_client.branching import Branch
 from tidegate_client.client import Client, JobHandle
 from tidegate_client.errors import (
@@ -26,7 +27,7 @@ from tidegate_client.errors import (
 )
 from tidegate_client.events import Head
 from tidegate_client.jobs import Job
-from tidegate_client.operations import Outcome, Why
+from tidegate_client.operations import Why
 
 __all__ = [
     "AsyncClient",

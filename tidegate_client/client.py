@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import httpx
 
-from tidegate_client import operations
+from tidegate_client import asking, operations
 from tidegate_client.base import AGAIN_S, ClientBase, HeadStream
 from tidegate_client.errors import problem_of
 from tidegate_client.events import Head
@@ -124,7 +124,7 @@ class Jobs(_Waits, OfJobs):
             Refused: the scheduler refused it.
             Problem: the gateway did.
         """
-        flow = operations.submit(self._moment, job, reason=reason, key=key, wait=wait)
+        flow = asking.submit(self._moment, job, reason=reason, key=key, wait=wait)
         return JobHandle(self, self._run(flow), None)
 
 

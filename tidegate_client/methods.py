@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overloa
 import httpx
 from pydantic import BaseModel
 
-from tidegate_client import branching, operations
+from tidegate_client import asking, branching, operations
 from tidegate_client.base import ClientBase, Http, options
 from tidegate_client.contexts import Place, find
 from tidegate_client.errors import reading_authorities
@@ -131,11 +131,11 @@ class OfClient(ClientBase[Http]):
     decisions = as_list_method(operations.decisions)
     requests = as_list_method(operations.requests)
 
-    ask = as_method(operations.ask)
-    outcome = as_method(operations.outcome)
-    cordon = as_method(operations.cordon)
-    uncordon = as_method(operations.uncordon)
-    drain = as_method(operations.drain)
+    ask = as_method(asking.ask)
+    outcome = as_method(asking.outcome)
+    cordon = as_method(asking.cordon)
+    uncordon = as_method(asking.uncordon)
+    drain = as_method(asking.drain)
 
 
 class OfBranches:
@@ -168,7 +168,7 @@ class OfJob(ClientBase[Http]):
     why = of_job(operations.why)
     stays = of_job(operations.stays)
     curves = of_job(operations.curves)
-    ask = of_job(operations.ask_of)
-    cancel = of_job(operations.cancel)
-    hold = of_job(operations.hold)
-    release = of_job(operations.release)
+    ask = of_job(asking.ask_of)
+    cancel = of_job(asking.cancel)
+    hold = of_job(asking.hold)
+    release = of_job(asking.release)

@@ -1,11 +1,10 @@
-"""The operations of both clients, as flows: reads, lists, requests of people, and waiting.
+"""The operations of both clients, as flows: reads, lists, and waiting for a job.
 
 The first argument of each is the moment that it is about, which the client fills in; the others are
 those of the client's method.
 """
 
 import html
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,20 +14,15 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict
 
 from tidegate_client import models
-from tidegate_client.errors import JobEnded, NotFound, Refused
+from tidegate_client.errors import JobEnded, NotFound
 from tidegate_client.flow import (
-    WAIT_MOST_S,
-    Call,
     Flow,
     Looks,
     Moment,
     Parameters,
-    call,
-    model_of,
-    new_key,
     read,
 )
-from tidegate_client.jobs import ENDED, STATES, Job, seconds_of
+from tidegate_client.jobs import ENDED, STATES
 from tidegate_client.parts import JobRow, PastLoan, Stay
 
 Row = TypeVar("Row", bound=BaseModel)
@@ -50,26 +44,6 @@ class Why(models.WhyInWords):
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.text)}</pre>"
-
-
-class Outcome(BaseModel):
-    """What became of a request. What else the gateway says of it is kept, too."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    #: Its id: the key that it was made with.
-    request: str
-    #: `pending` until the scheduler has answered; then `done`.
-    result: str
-    #: The entry of the journal that has it.
-    entry: int | None = None
-    #: What it is about: a job, a node.
-    about: str = ""
-    #: What it was refused for, and why.
-    field: str = ""
-    refused_because: str = ""
-    #: Of what is pending: why no scheduler takes it now, and what to do; it waits for one.
-    nobody_leads: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,146 +197,7 @@ def _job(job: str) -> str:
     return f"/jobs/{quote(job, safe='')}"
 
 
-# --- requests ---
-
-
-def ask(
-    at: Moment,
-    /,
-    verb: str,
-    *,
-    reason: str = "",
-    key: str | None = None,
-    wait: float = 5.0,
-    dry_run: bool = False,
-    **args: Any,
-) -> Flow[Outcome]:
-    """Ask the scheduler for something, such as `ask("node.cordon", node="train-3")`.
-
-    Args:
-        at: Of which the cell alone matters; a client knows it.
-        verb: Its name; docs/events.md lists them with their arguments.
-        reason: Why, for those who ask later.
-        key: What is asked twice with one key takes effect once; by default it is new.
-        wait: Seconds to wait for the answer of the scheduler, 30 at most.
-        dry_run: Only say what would come of it now: `would_be_done`, or it is refused.
-        args: The verb's arguments.
-
-    Raises:
-        Refused: the scheduler refused it.
-        Problem: the gateway did, before anybody else saw it.
-    """
-    headers = {"Idempotency-Key": key or new_key()}
-    wait_s = math.ceil(min(max(wait, 0.0), WAIT_MOST_S))
-    if wait_s:
-        headers["Prefer"] = f"wait={wait_s}"
-    body: dict[str, Any] = {"args": {"verb": verb, **args}, "reason": reason}
-    if dry_run:
-        body["dry_run"] = True
-    answer = yield from call(Call("POST", "/requests", _cell(at), body, headers, wait_s))
-    return _checked(model_of(Outcome, answer))
-
-
-def outcome(at: Moment, request: str) -> Flow[Outcome]:
-    """Tell what became of a request.
-
-    Raises:
-        Refused: the scheduler refused it.
-    """
-    answer = yield from call(Call("GET", f"/requests/{quote(request, safe='')}", _cell(at)))
-    return _checked(model_of(Outcome, answer))
-
-
-def _cell(at: Moment) -> Parameters:
-    return Moment(cell=at.cell).parameters()
-
-
-def _checked(found: Outcome) -> Outcome:
-    if found.result in ("refused", "dead_letter"):
-        where = f"{found.field}: " if found.field else ""
-        text = f"the scheduler refused it: {where}{found.refused_because}"
-        raise Refused(409, text, found.field or None, None)
-    return found
-
-
-def cordon(at: Moment, /, node: str, **how: Any) -> Flow[Outcome]:
-    """Let no new work onto a node; `how` is as in `ask`."""
-    return ask(at, "node.cordon", node=node, **how)
-
-
-def uncordon(at: Moment, /, node: str, **how: Any) -> Flow[Outcome]:
-    """Let a node take work again."""
-    return ask(at, "node.uncordon", node=node, **how)
-
-
-def drain(
-    at: Moment, /, node: str, by: str | float = "30m", *, force: bool = False,
-    key: str | None = None, **how: Any,
-) -> Flow[Outcome]:  # fmt: skip
-    """Empty a node within a time: its gangs move, or save their work and wait."""
-    asked = None if how.get("dry_run") else key
-    before = yield from _asked_before(at, "node.drain", node, asked)
-    if before is not None:
-        return before
-    by_s = (yield from log_now_s(at)) + seconds_of(by)
-    return (yield from ask(at, "node.drain", node=node, by_s=by_s, force=force, key=key, **how))
-
-
-def ask_of(at: Moment, job: str, /, verb: str, **how: Any) -> Flow[Outcome]:
-    """Ask for something of this job, such as `ask("job.priority", priority=5)`."""
-    return ask(at, verb, job=job, **how)
-
-
-def cancel(at: Moment, job: str, /, **how: Any) -> Flow[Outcome]:
-    """Cancel it; if it runs, its gang leaves."""
-    return ask(at, "job.cancel", job=job, **how)
-
-
-def hold(at: Moment, job: str, /, **how: Any) -> Flow[Outcome]:
-    """Keep it from running until it is released."""
-    return ask(at, "job.hold", job=job, **how)
-
-
-def release(at: Moment, job: str, /, **how: Any) -> Flow[Outcome]:
-    """Let it run again."""
-    return ask(at, "job.release", job=job, **how)
-
-
-def submit(
-    at: Moment, job: Job, *, reason: str = "", key: str | None = None, wait: float = 5.0
-) -> Flow[str]:
-    """Submit a job; give its id.
-
-    With a key of your own it is submitted once, however often you try.
-
-    Raises:
-        Refused: the scheduler refused it.
-        Problem: the gateway did.
-    """
-    name = job.named(key)
-    now_s = 0.0
-    if job.deadline is not None:
-        if (yield from _asked_before(at, "job.submit", name, key)) is not None:
-            return name
-        now_s = yield from log_now_s(at)
-    spec = job.spec(name, now_s)
-    yield from ask(at, "job.submit", spec=spec, reason=reason, key=key, wait=wait)
-    return name
-
-
-def _asked_before(at: Moment, verb: str, about: str, key: str | None) -> Flow[Outcome | None]:
-    """Tell what became of this if it was asked for with this key; None: it was not.
-
-    Then it is not sent again: a time in it counts from now, so the request would be another one.
-    """
-    if key is None:
-        return None
-    try:
-        found = yield from outcome(at, key)
-    except NotFound:
-        return None
-    same = found.about == about and (found.model_extra or {}).get("verb", verb) == verb
-    return found if same else None
+# --- waiting ---
 
 
 def wait(
