@@ -11,7 +11,7 @@ from rich.text import Text
 
 from console.output import fail
 from console.serve import needing
-from console.source import Away, Seen, Sent, Told, Tried, Wish
+from console.source import Away, Before, Seen, Sent, Told, Tried, Wish
 from explain.acts import Act
 from explain.cell import CellRules
 from explain.documents import WhyDocument
@@ -153,11 +153,13 @@ class GatewaySource:
 
     # --- asks ---
 
-    def taken(self, key: str) -> str | None:
+    def taken(self, key: str) -> Before | None:
         from tidegate_client import NotFound
 
         with self._asking() as client, contextlib.suppress(NotFound):
-            return client.outcome(key).about
+            found = client.outcome(key)
+            more = found.model_extra or {}
+            return Before(found.about, more.get("args"), more.get("asked_s", 0.0))
         return None
 
     def ask(self, wish: Wish, reason: str) -> Sent:

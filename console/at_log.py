@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
+import orjson
+
 from bus.clock import SystemClock
 from bus.contract import Bus
 from console.dry_run import previewed
@@ -14,8 +16,8 @@ from console.panel import panel
 from console.reading import ask_log, located, open_to_write, read_bus
 from console.request import Addressed
 from console.response import ANSWER_S, publish_and_hear
-from console.source import Seen, Sent, Told, Tried, Wish
-from explain.acts import BY_PEOPLE, Act, act_of
+from console.source import Before, Seen, Sent, Told, Tried, Wish
+from explain.acts import BY_PEOPLE, Act, act_of, refusal
 from explain.answer import Answer, Reading
 from explain.cell import CellRules, rules_of
 from explain.documents import why_document
@@ -49,7 +51,7 @@ from explain.turns import positions
 from scheduler.core.trial import refused
 from schemas.journal import JournalEntry
 from schemas.logs import LogChunk
-from schemas.requests import ReadLog
+from schemas.requests import ReadLog, Request
 from schemas.topics import LOGS
 
 _Found = TypeVar("_Found")
@@ -183,13 +185,24 @@ class LogSource:
 
     # --- asks ---
 
-    def taken(self, key: str) -> str | None:
-        if key not in self.reading.state.standing.taken:
+    def taken(self, key: str) -> Before | None:
+        reading = self.reading
+        if key not in reading.state.standing.taken:
             return None
-        act = next((one for one in self.acts().it if one.request == key), None)
-        if act is not None and act.result == "refused":
-            fail(f"The scheduler refused it before: {act.refused_because}.", code=1)
-        return "" if act is None else act.about
+
+        async def ask(bus: Bus) -> JournalEntry | None:
+            async for entry in entries(bus, reading.cell, _BY_PEOPLE, reading.state.number):
+                if entry.stimulus["data"].get("request", {}).get("id") == key:
+                    return entry
+            return None
+
+        entry = self._ask(ask)
+        if entry is None:
+            return Before()
+        if why := refusal(entry.decision):
+            fail(f"The scheduler refused it before: {why}.", code=1)
+        asked = Request.model_validate_json(orjson.dumps(entry.stimulus["data"]["request"]))
+        return Before(asked.about, asked.args.model_dump(mode="json"), asked.asked_s)
 
     def ask(self, wish: Wish, reason: str) -> Sent:
         if wish.args is not None:

@@ -9,6 +9,7 @@ from console.forms import asks, moves
 from console.output import fail
 from console.source import Source, Wish, already, job_of
 from console.submission import (
+    asked_otherwise,
     check_workdir,
     checked,
     complete,
@@ -152,8 +153,14 @@ def submit(
     about = {"job": submission.job}
     before = None if key is None else at.taken(key)
     if before is not None:
-        if before not in ("", submission.job):
-            fail(f"--key: {key} was taken before, for {before}; give another key, or this job.")
+        if before.about not in ("", submission.job):
+            instead = "give another key, or this job"
+            fail(f"--key: {key} was taken before, for {before.about}; {instead}.")
+        if other := asked_otherwise(before, submission, deadline_after_s, own=own):
+            fail(
+                f"--key: {key} was taken before, for {submission.job}, from which this differs in "
+                f"{other}; give another key, or ask for the same."
+            )
         noted = f"{key} was taken before, so nothing more is asked for."
         return Wish(None, submission.job, about, noted)
     known = at.job(submission.job)

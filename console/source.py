@@ -65,6 +65,15 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
+class Before:
+    """What was asked for with a key before."""
+
+    about: str = ""  #: Such as a job; empty where only that something was asked is known.
+    args: Mapping[str, Any] | None = None  #: The verb and its arguments, where they are known.
+    asked_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Sent:
     """That something was asked: what is said of it, to people and to programs."""
 
@@ -180,11 +189,8 @@ class Source(Protocol):
         """List what people asked for, in order."""
         ...
 
-    def taken(self, key: str) -> str | None:
-        """Name what was asked for with this key, such as a job; None if nothing was.
-
-        It is empty where only that is known; end if it was refused.
-        """
+    def taken(self, key: str) -> Before | None:
+        """Give what was asked for with this key, None if nothing was; end if it was refused."""
         ...
 
     def ask(self, wish: Wish, reason: str) -> Sent:

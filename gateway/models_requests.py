@@ -60,6 +60,7 @@ class RequestAnswer(BaseModel):
     via: str
     verb: str
     about: str
+    args: dict[str, Any] = Field(description="The verb and its arguments, as they were asked.")
     reason: str
     asked_s: float
     expires_s: float = Field(description="What is pending is not done after that.")

@@ -66,6 +66,7 @@ class Outcome:
             "via": asked.via,
             "verb": asked.args.verb,
             "about": asked.about,
+            "args": asked.args.model_dump(mode="json"),
             "reason": asked.reason,
             "asked_s": asked.asked_s,
             "expires_s": asked.expires_s,

@@ -24,6 +24,9 @@ from tidegate_client.flow import (
 from tidegate_client.jobs import Job, seconds_of
 from tidegate_client.operations import log_now_s
 
+#: So many seconds at most after a moment was worked out here the gateway wrote its request.
+_WITHIN_S = 600.0
+
 
 class Outcome(BaseModel):
     """What became of a request. What else the gateway says of it is kept, too."""
@@ -119,11 +122,7 @@ def drain(
     key: str | None = None, **how: Any,
 ) -> Flow[Outcome]:  # fmt: skip
     """Empty a node within a time: its gangs move, or save their work and wait."""
-    asked = None if how.get("dry_run") else key
-    before = yield from _asked_before(at, "node.drain", node, asked)
-    if before is not None:
-        return before
-    by_s = (yield from log_now_s(at)) + seconds_of(by)
+    by_s = yield from _until(at, seconds_of(by), None if how.get("dry_run") else key, "by_s")
     return (yield from ask(at, "node.drain", node=node, by_s=by_s, force=force, key=key, **how))
 
 
@@ -156,29 +155,42 @@ def submit(
 
     Raises:
         Refused: the scheduler refused it.
-        Problem: the gateway did.
+        Conflict: with this key something else was asked for before.
+        Problem: the gateway refused it.
     """
     name = job.named(key)
-    now_s = 0.0
+    spec = job.spec(name, 0.0)
     if job.deadline is not None:
-        if (yield from _asked_before(at, "job.submit", name, key)) is not None:
-            return name
-        now_s = yield from log_now_s(at)
-    spec = job.spec(name, now_s)
+        length_s = seconds_of(job.deadline)
+        spec["deadline_s"] = yield from _until(at, length_s, key, "spec", "deadline_s")
     yield from ask(at, "job.submit", spec=spec, reason=reason, key=key, wait=wait)
     return name
 
 
-def _asked_before(at: Moment, verb: str, about: str, key: str | None) -> Flow[Outcome | None]:
-    """Tell what became of this if it was asked for with this key; None: it was not.
+def _until(at: Moment, length_s: float, key: str | None, *field: str) -> Flow[float]:
+    """Give the moment at which a length of time ends that counts from now.
 
-    Then it is not sent again: a time in it counts from now, so the request would be another one.
+    Where something was asked for with this key before, the length counts from then: else a request
+    that is tried again would name another moment, and the gateway would take it for another one.
+
+    Args:
+        at: Of which the cell alone matters.
+        length_s: So long from now.
+        key: Of the request that will name the moment.
+        field: Where the arguments of that request name it.
     """
-    if key is None:
-        return None
-    try:
-        found = yield from outcome(at, key)
-    except NotFound:
-        return None
-    same = found.about == about and (found.model_extra or {}).get("verb", verb) == verb
-    return found if same else None
+    if key is not None:
+        try:
+            told = (yield from outcome(at, key)).model_extra or {}
+        except NotFound:
+            told = {}
+        first, asked_s = told.get("args"), told.get("asked_s")
+        for name in field:
+            first = first.get(name) if isinstance(first, dict) else None
+        if (
+            isinstance(first, (int, float))
+            and isinstance(asked_s, (int, float))
+            and abs(first - asked_s - length_s) <= _WITHIN_S
+        ):
+            return first
+    return (yield from log_now_s(at)) + length_s

@@ -39,7 +39,8 @@ class Gateway:
         self.failures, self.asked = list(failures), list[httpx.Request]()
         self.said: dict[str, Any] = {"result": "done", "entry": 7}
         self.states: list[str] = ["running"]
-        self.known: dict[str, str] = {}
+        self.known: dict[str, dict[str, Any]] = {}
+        self.now_s = NOW_S
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.asked.append(request)
@@ -57,10 +58,10 @@ class Gateway:
             name = request.url.path.rpartition("/")[2]
             if name not in self.known:
                 return problem(404, "there is no such request")
-            said = {"request": name, "about": self.known[name], **self.said}
+            said = {"request": name, **self.known[name], **self.said}
             return httpx.Response(200, json=said)
         if request.url.path.endswith("/overview"):
-            return httpx.Response(200, json=OVERVIEW)
+            return httpx.Response(200, json={**OVERVIEW, "now_s": self.now_s})
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
         if state == "missing":
             return problem(404, "there is no such job")
@@ -119,9 +120,12 @@ def test_a_job_becomes_what_the_scheduler_takes() -> None:
     assert args.spec.deadline_s == NOW_S + 7200
     assert [point.gpus for point in args.spec.rates] == [1, 2, 4, 8]
     asked = len(gateway.asked)
-    gateway.known = {"dag-17": handle.id}
+    first = json.loads(gateway.asked[-1].content)["args"]
+    gateway.known = {"dag-17": {"args": first, "asked_s": NOW_S + 5}}
+    gateway.now_s += 30
     again = gateway.client().jobs.submit(job, key="dag-17")
-    assert [one.method for one in gateway.asked[asked:]] == ["GET"]
+    assert [one.method for one in gateway.asked[asked:]] == ["GET", "POST"]
+    assert json.loads(gateway.asked[-1].content)["args"] == first, "its deadline counts from then"
     other = gateway.client().jobs.submit(job, key="dag-18")
     assert again.id == handle.id != other.id
     with pytest.raises(ValueError, match="no length of time"):

@@ -35,6 +35,10 @@ async def test_what_a_client_asks_for_is_done_once(tmp_path: Path, serving: Serv
         assert await during(desk, client.drain("n0", "30m", key="k2")) == drained
         with pytest.raises(Conflict, match="k2"):
             await during(desk, client.drain("n1", "30m", key="k2"))
+        with pytest.raises(Conflict, match="k2"):
+            await during(desk, client.drain("n0", "30m", force=True, key="k2"))
+        with pytest.raises(Conflict, match="k2"):
+            await during(desk, client.drain("n0", "2h", key="k2"))
 
 
 async def test_a_job_that_a_client_submits_is_in_the_list(tmp_path: Path, serving: Serving) -> None:
@@ -43,6 +47,10 @@ async def test_a_job_that_a_client_submits_is_in_the_list(tmp_path: Path, servin
         handle = await during(desk, client.jobs.submit(job, key="dag-17"))
         again = await during(desk, client.jobs.submit(job, key="dag-17"))
         assert again.id == handle.id
+        for change in ({"steps": 3_000}, {"deadline": "4h"}, {"deadline": None}):
+            other = job.model_copy(update=change)
+            with pytest.raises(Conflict, match="dag-17 was used for another request"):
+                await during(desk, client.jobs.submit(other, key="dag-17"))
         row = await handle.refresh()
         assert (row.tenant, row.model) == ("operator", "resnet50")
         held = await during(desk, handle.hold(reason="the data is wrong"))

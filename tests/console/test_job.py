@@ -1,6 +1,7 @@
 """What people ask of jobs and of a cell on the command line, and what others are told of it."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 
 from bus.clock import SystemClock
 from bus.sqlite import SqliteBus
+from console.source import Before
+from console.submission import asked_otherwise
 from schemas.codec import Rejected, decode_request
 from schemas.requests import (
     CancelJob,
@@ -260,15 +263,37 @@ def test_a_key_that_was_taken_for_another_job_is_refused_and_so_is_what_was_refu
     for key, job in (("r3", "nightly"), ("r4", "j0")):  # there is another j0
         args = SubmitJob(spec=submitted(job, gpus_max=2))
         asked.feed(request_of(asked.now_s, args, key))
+    asked.feed(request_of(asked.now_s, HoldJob(job="nightly"), "r5"))
     log = asked.log(tmp_path)
     flags = ("submit", "--gpus", "1", "--log", log)
-    again = tidegate.does(*flags, "--key", "r3", "--job", "nightly", "--", "true")
+    file = tmp_path / "nightly.json"
+    spec = submitted("nightly", gpus_max=2).model_dump(mode="json", exclude_none=True)
+    file.write_text(json.dumps(spec))
+    again = tidegate.does("submit", "--log", log, "--key", "r3", file)
     assert (again.out, "r3 was taken before" in again.err) == ("nightly\n", True)
+    file.write_text(json.dumps({**spec, "start_cost_s": 7.0}))
+    other = tidegate.refuses("submit", "--log", log, "--key", "r3", "--priority", "3", file)
+    assert "for nightly, from which this differs in start_cost_s and --priority; give" in other
+    other = tidegate.refuses(*flags, "--key", "r3", "--job", "nightly", "--", "true")
+    assert "and the command; give another key, or ask for the same.\n" in other
+    held = tidegate.refuses(*flags, "--key", "r5", "--job", "nightly", "--", "true")
+    assert "r5 was taken before, for nightly, from which this differs in the verb (job" in held
     other = tidegate.refuses(*flags, "--key", "r3", "--job", "other", "--", "true")
     assert other == "--key: r3 was taken before, for nightly; give another key, or this job.\n"
     refused = tidegate(*flags, "--key", "r4", "--job", "j0", "--", "true")
     assert (refused.code, refused.out) == (1, "")
     assert "The scheduler refused it before: " in refused.err
+
+
+def test_what_a_gateway_of_an_earlier_release_does_not_say_is_no_difference() -> None:
+    job = submitted("nightly", gpus_max=2)
+    spec = job.model_dump(mode="json")
+    del spec["edge_allowed"], spec["program"]
+    before = Before("nightly", {"verb": "job.submit", "spec": {**spec, "later": 1}}, START_S)
+    assert asked_otherwise(before, job, None, own=False) == ""
+    assert asked_otherwise(Before("nightly"), job, None, own=False) == "", "nothing is known of it"
+    other = job.model_copy(update={"edge_allowed": False})
+    assert asked_otherwise(before, other, None, own=False) == "--no-edge"
 
 
 def test_the_audit_lists_what_was_asked_of_a_job_and_of_the_cell(

@@ -155,6 +155,15 @@ def test_each_verb_that_asks_is_one_request_of_the_gateways_both_ways_in_the_sam
     assert (again.out, "was taken before" in again.err) == ("mine\n", True)
     other = tidegate.refuses(*submit, "--job", "other")
     assert "k1 was taken before, for mine; give another key" in other
+    other = tidegate.refuses(*submit, "--steps", "20", "--deadline", "2h")
+    assert other == (
+        "--key: k1 was taken before, for mine, from which this differs in --steps and "
+        "--deadline; give another key, or ask for the same.\n"
+    )
+    timed = (*submit[:-1], "k2", "--job", "timed", "--deadline", "2h")
+    assert tidegate.does(*timed).out == tidegate.does(*timed).out == "timed\n"
+    other = tidegate.refuses(*timed[:-1], "4h")
+    assert "for timed, from which this differs in --deadline;" in other
     with Client.from_context("here") as client:
         assert (client.outcome("k1").result, client.outcome("k1").about) == ("pending", "mine")
     for wrong, said in (
