@@ -102,7 +102,7 @@ def one(_: Moment, branch: str) -> Flow[Branch]:
 
 
 def wait(
-    at: Moment,
+    _: Moment,
     branch: str,
     *,
     timeout: float = 600.0,
@@ -114,16 +114,16 @@ def wait(
         BranchFailed: it came to nothing, or somebody ended it.
         TimedOut: it is not done, in so many seconds.
     """
-    looks = Looks(timeout, now_s)
+    looks, state = Looks(timeout, now_s), "not known"
     while True:
-        found = yield from one(at, branch)
-        if found.state == "done":
-            return found
-        if found.state in ("failed", "ended"):
-            raise BranchFailed(f"{branch} is {found.state}: {found.problem or 'no result'}")
-        yield looks.again(
-            f"branch {branch} is {found.state} after {timeout:g} s; it was to be done"
-        )
+        found = yield from looks.look(Branch, Call("GET", _path(branch)))
+        if found is not None:
+            if found.state == "done":
+                return found
+            if found.state in ("failed", "ended"):
+                raise BranchFailed(f"{branch} is {found.state}: {found.problem or 'no result'}")
+            state = found.state
+        yield looks.again(f"branch {branch} is {state} after {timeout:g} s; it was to be done")
 
 
 def end(_: Moment, branch: str) -> Flow[Branch]:

@@ -14,7 +14,17 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from tidegate_client.errors import TimedOut, no_gateway, other_answer, problem_of, retry_after_s
+from tidegate_client.errors import (
+    NoGateway,
+    NotFound,
+    TimedOut,
+    TooMany,
+    Unavailable,
+    no_gateway,
+    other_answer,
+    problem_of,
+    retry_after_s,
+)
 
 API = "/api/v1"
 #: Tries of one call, the first included.
@@ -24,6 +34,8 @@ PATIENCE_S = 60.0
 #: What is waited for is looked at again after so many seconds, then more rarely.
 _FIRST_LOOK_S = 0.25
 _LAST_LOOK_S = 2.0
+#: And so rarely at last while the gateway is away.
+_AWAY_LOOK_S = 15.0
 #: A gateway waits so long for the scheduler's word at most, in seconds.
 WAIT_MOST_S = 30.0
 #: Statuses with which a call is made again, after a pause.
@@ -54,11 +66,41 @@ class Pause:
     seconds: float
 
 
+Flow = Generator[Call | Pause, httpx.Response | None, Found]
+
+
 class Looks:
-    """When what is waited for is looked at again: soon, then more rarely, until time is up."""
+    """Looks at what is waited for: soon, then more rarely, until time is up.
+
+    Once the gateway has answered, the wait goes on while it is away, as while it is started anew.
+    """
 
     def __init__(self, timeout_s: float, now_s: Callable[[], float]) -> None:
         self._end_s, self._now_s, self._next_s = now_s() + timeout_s, now_s, _FIRST_LOOK_S
+        self._answered = False
+        #: Why there was no answer to the last look.
+        self._away: NoGateway | Unavailable | TooMany | None = None
+
+    def look(self, kind: type[Model], asked: Call) -> Flow[Model | None]:
+        """Ask; None: the gateway is away.
+
+        Raises:
+            Problem: the gateway answered with another error.
+            NoGateway: none has answered yet.
+        """
+        try:
+            answer = yield from call(asked, 1 if self._answered else TRIES)
+            found = model_of(kind, answer)
+        except (NoGateway, Unavailable, TooMany) as error:
+            if not self._answered:
+                raise
+            self._away = error
+            return None
+        except NotFound:
+            self._answered, self._away = True, None
+            raise
+        self._answered, self._away = True, None
+        return found
 
     def again(self, late: str) -> Pause:
         """Give the pause until the next look.
@@ -68,13 +110,12 @@ class Looks:
         """
         left_s = self._end_s - self._now_s()
         if left_s <= 0:
-            raise TimedOut(late)
-        pause = Pause(min(self._next_s, left_s))
-        self._next_s = min(self._next_s * 1.5, _LAST_LOOK_S)
+            raise TimedOut(late if self._away is None else f"{late}; but {self._away}")
+        said_s = getattr(self._away, "after_s", None) or 0.0
+        pause = Pause(min(max(self._next_s, said_s), left_s))
+        most_s = _LAST_LOOK_S if self._away is None else _AWAY_LOOK_S
+        self._next_s = min(self._next_s * 1.5, most_s)
         return pause
-
-
-Flow = Generator[Call | Pause, httpx.Response | None, Found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +146,19 @@ class Moment:
         return Moment(entry, None if at is None else str(at), self.cell)
 
 
-def call(asked: Call) -> Flow[httpx.Response]:
+def call(asked: Call, tries: int = TRIES) -> Flow[httpx.Response]:
     """Make a call, again where the gateway is busy or away; each try has the same idempotency key.
+
+    Args:
+        asked: The call.
+        tries: How often it is made at most.
 
     Raises:
         Problem: the gateway answered with an error.
         NoGateway: nobody answered, or who did leads elsewhere.
     """
     waited_s = 0.0
-    for tried in range(1, TRIES + 1):
+    for tried in range(1, tries + 1):
         said_s: float | None = None
         try:
             answer = yield asked
@@ -130,7 +175,7 @@ def call(asked: Call) -> Flow[httpx.Response]:
                 raise failed
             said_s = retry_after_s(answer)
         pause_s = 0.2 * 2**tried if said_s is None else said_s
-        if tried == TRIES or waited_s + pause_s > PATIENCE_S:
+        if tried == tries or waited_s + pause_s > PATIENCE_S:
             raise failed
         waited_s += pause_s
         yield Pause(pause_s)

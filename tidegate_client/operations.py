@@ -4,6 +4,7 @@ The first argument of each is the moment that it is about, which the client fill
 those of the client's method.
 """
 
+import contextlib
 import html
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from tidegate_client import models
 from tidegate_client.errors import JobEnded, NotFound
 from tidegate_client.flow import (
+    Call,
     Flow,
     Looks,
     Moment,
@@ -210,6 +212,8 @@ def wait(
 ) -> Flow[JobRow]:
     """Wait until a job is in a state; one that has run to its end also counts as `running`.
 
+    Once the gateway has answered, the wait goes on while it is away.
+
     Raises:
         JobEnded: it ended in another state, and will never be in this one.
         TimedOut: it was not in this state within `timeout` seconds.
@@ -218,12 +222,13 @@ def wait(
     if state not in STATES:
         raise ValueError(f"state: {state!r} is none of a job's; choose among {', '.join(STATES)}")
     looks, last = Looks(timeout, now_s), "not known to the scheduler yet"
+    asked = Call("GET", _job(job), Moment(cell=at.cell).parameters())
     while True:
-        try:
-            row = yield from job_row(Moment(cell=at.cell), job)
-        except NotFound:
-            pass  # just submitted: no scheduler has taken it up
-        else:
+        answer = None
+        with contextlib.suppress(NotFound):  # just submitted: no scheduler has taken it up
+            answer = yield from looks.look(models.JobAnswer, asked)
+        if answer is not None:
+            row = answer.job
             if row.state == state or (state == "running" and row.state in _RAN):
                 return row
             if row.state in ENDED:

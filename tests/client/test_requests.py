@@ -21,10 +21,14 @@ from tidegate_client import (
     Job,
     JobEnded,
     NoGateway,
+    NotAllowed,
+    NotKnown,
     Refused,
     TimedOut,
     Unavailable,
+    operations,
 )
+from tidegate_client.flow import Call, Moment, Pause
 from tidegate_client.jobs import STATES
 
 Answering = Callable[[httpx.Request], httpx.Response]
@@ -324,6 +328,55 @@ def test_a_job_is_waited_for(slept: list[float]) -> None:
     assert set(STATES) == {state.value for state in JobState}
     with pytest.raises(ValueError, match="state: 'finished' is none of a job's; choose among"):
         handle.wait("finished")
+
+
+def test_a_wait_goes_on_while_the_gateway_is_away(slept: list[float]) -> None:
+    gateway = Gateway()
+    gateway.states = ["queued", "completed"]
+    handle = gateway.client().jobs.submit(Job(id="j"))
+    asked = len(gateway.asked)
+
+    def away(request: httpx.Request) -> httpx.Response:
+        if len(gateway.asked) == asked + 1 and not gateway.failures:
+            gateway.failures = [
+                *[httpx.ConnectError("refused") for _ in range(20)],
+                problem(503, "the log is being read", **{"Retry-After": "40"}),
+                httpx.Response(502, text="<html>no upstream</html>"),
+                httpx.Response(200, text="<html>we are back soon</html>"),
+            ]
+        return gateway(request)
+
+    handle._http = Client("http://127.0.0.1:1", transport=httpx.MockTransport(away))._http
+    assert handle.wait("completed").row == gateway.client().job("j").row
+    assert len(gateway.asked) == asked + 26
+    assert slept[:3] == [0.25, pytest.approx(0.375), pytest.approx(0.5625)]
+    assert max(slept[:21]) == 15.0, "it looks ever more rarely"
+    assert slept[21] == 40.0, "as it was told"
+    assert slept[-1] <= 15.0
+
+
+@pytest.mark.usefixtures("slept")
+def test_a_wait_ends_where_it_can_come_to_nothing() -> None:
+    gateway = Gateway()
+    handle = gateway.client().jobs.submit(Job(id="j"))
+    for failures, wrong in (
+        ([httpx.ConnectError("refused")] * 5, NoGateway),
+        ([httpx.Response(200, text="<html>sign in</html>")], NoGateway),
+        ([problem(401, "who are you?")], NotKnown),
+        ([problem(403, "it is not for you")], NotAllowed),
+    ):
+        gateway.failures = [*failures]
+        with pytest.raises(wrong):
+            handle.wait("completed")
+        assert not gateway.failures
+    passed = iter([0.0, 0.0, 9.0])
+    flow = operations.wait(Moment(), "j", timeout=5.0, now_s=lambda: next(passed))
+    assert isinstance(next(flow), Call)
+    assert isinstance(flow.send(httpx.Response(200, json=answer("j", "queued"))), Pause)
+    assert isinstance(flow.send(None), Call)
+    late = "j is queued after 5 s; it was to be completed; but no gateway answers at http://tide"
+    with pytest.raises(TimedOut, match=late):
+        flow.throw(httpx.ConnectError("refused", request=httpx.Request("GET", "http://tide/")))
 
 
 def test_a_job_may_say_its_command_as_a_line_for_the_shell() -> None:
