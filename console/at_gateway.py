@@ -182,12 +182,14 @@ class GatewaySource:
         args, where = _sent(wish), {"context": self.context}
         with self._asking() as client:
             try:
-                client.ask(args.pop("verb"), reason=reason, key=wish.key, dry_run=True, **args)
+                found = client.ask(
+                    args.pop("verb"), reason=reason, key=wish.key, dry_run=True, **args
+                )
             except Refused as error:
                 field = error.parameter or ""
                 said = _refusal(error).removeprefix("The scheduler refused it: ")
                 return Tried(field, said.removeprefix(f"{_short(field)}: "), document=where)
-        return Tried(document=where)
+        return Tried(document=where, notes=(found.note,) if found.note else ())
 
     def wire(self, job: str) -> "GatewayWire":
         with self._asking():

@@ -14,7 +14,7 @@ from console.dry_run import previewed
 from console.output import fail
 from console.panel import panel
 from console.reading import ask_log, located, open_to_write, read_bus
-from console.request import Addressed
+from console.request import Addressed, unknown_of
 from console.response import ANSWER_S, publish_and_hear
 from console.source import Before, Seen, Sent, Told, Tried, Wish
 from explain.acts import BY_PEOPLE, Act, act_of, refusal
@@ -216,11 +216,13 @@ class LogSource:
         wrong = refused(at.reading.state, asked)
         if wrong is not None:
             return Tried(*wrong, document=where)
+        notes = unknown_of(at.log, wish, self.sign)
         if not hours:
-            return Tried(document=where)
+            return Tried(document=where, notes=notes)
         cell = at.reading.cell
         found, origin_s, why = previewed(at.log, cell, asked, asked.asked_s, hours)
-        notes = (f"What follows cannot be simulated: {why}.",) if why else ()
+        if why:
+            notes = (f"What follows cannot be simulated: {why}.", *notes)
         return Tried(document=where, preview=found, origin_s=origin_s, notes=notes)
 
     def wire(self, job: str) -> "LogWire":

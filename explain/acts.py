@@ -91,6 +91,14 @@ def refused(decision: Mapping[str, Any]) -> tuple[str, str]:
     return "", ""
 
 
+def not_known_of(key_id: str, verb: str) -> str:
+    """Say what only the scheduler knows of a request that is signed with this key."""
+    return (
+        f"Whether the scheduler lets key {key_id} pass on {verb} was not looked at: its "
+        f"configuration says so, in scheduler.trusted_gateways.{key_id}.may."
+    )
+
+
 def _about(args: Mapping[str, Any]) -> str:
     """Name what a request is about; empty if it is about the whole cell."""
     for name in ("node", "job", "what", "lender", "tenant", "line", "agent"):

@@ -68,6 +68,10 @@ class RequestAnswer(BaseModel):
         default=None,
         description="Of what is pending: why no scheduler takes it now; it waits for one.",
     )
+    note: str | None = Field(
+        default=None,
+        description="Of a `dry_run`: what it may be refused for that nobody looked at.",
+    )
 
 
 class ActsPage(Framed):

@@ -44,8 +44,8 @@ class Outbox:
             signer: Signs what is written; None on a file, whose writer is its owner.
         """
         self._writing, self._path, self._signer = writing, path, signer
-        name = "local" if signer is None else signer.key_id
-        self._source = f"/gateways/{name}"
+        self.key_id = "" if signer is None else signer.key_id
+        self._source = f"/gateways/{self.key_id or 'local'}"
         self._clock = LogTime()
         self._bus: Bus | None = None
         self._file: tuple[int, int] | None = None

@@ -36,10 +36,12 @@ class Outcome:
         result: Result,
         entry: int | None = None,
         wrong: tuple[str, str] = ("", ""),
+        note: str = "",
     ) -> None:
-        """`wrong` is the field that it was refused for, and why."""
+        """`wrong`: the field that it was refused for, and why; `note`: what nobody looked at."""
         self.asked, self.result, self.entry = asked, result, entry
         self.field, self.because = wrong
+        self.note = note
 
     def is_of(self, asked: Request) -> bool:
         """Whether it is of the same request, asked again."""
@@ -71,6 +73,7 @@ class Outcome:
             "asked_s": asked.asked_s,
             "expires_s": asked.expires_s,
             "nobody_leads": nobody or None if waits else None,
+            "note": self.note or None,
         }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from explain.acts import not_known_of
 from explain.job_file import no_workdir
 from explain.moments import is_demo
 from explain.reading import newest
@@ -33,6 +34,10 @@ LIFE_S = 86_400.0
 #: What an id looks like (`schemas.values.Name`).
 NAME = NAME_PATTERN
 #: What a subject asks with, by how it proved who it is: a browser has a cookie.
+_ONLY_READS = (
+    "this gateway only reads: it has no key to sign with, or may not write the log; start it with "
+    "--sign-key KEY_ID=FILE, or as who may write the file"
+)
 _VIA = {"cookie": "console", "token": "api"}
 
 
@@ -154,10 +159,7 @@ class Desk:
         """
         outbox = self.others.get(asked.cell, self.outbox)
         if outbox is None:
-            raise Problem(
-                403, "this gateway only reads: it has no key to sign with, or may not write the "
-                "log; start it with --sign-key KEY_ID=FILE, or as who may write the file"
-            )  # fmt: skip
+            raise Problem(403, _ONLY_READS)
         try:
             await outbox.send(asked, log_s)
         except ValueError as error:
@@ -171,17 +173,24 @@ class Desk:
             away.request = asked.id
             raise away from error
 
+    def preview(self, feed: Feed, asked: Request) -> Outcome:
+        """Say what the scheduler would say to a request now, by its own code.
+
+        Which verbs it lets the gateway's key pass on is in its configuration, which no log has.
+        """
+        assert feed.live is not None
+        wrong = refused(feed.live.state, asked)
+        if wrong is not None:
+            return Outcome(asked, "refused", wrong=wrong)
+        outbox, note = self.others.get(asked.cell, self.outbox), ""
+        if outbox is None:
+            note = f"It would not be passed on from here: {_ONLY_READS}."
+        elif outbox.key_id:
+            note = not_known_of(outbox.key_id, asked.args.verb)
+        return Outcome(asked, "would_be_done", note=note)
+
     async def close(self) -> None:
         """Let go of the log."""
         for outbox in (self.outbox, *self.others.values()):
             if outbox is not None:
                 await outbox.close()
-
-
-def preview(feed: Feed, asked: Request) -> Outcome:
-    """Say what the scheduler would say to a request now, by its own code."""
-    assert feed.live is not None
-    wrong = refused(feed.live.state, asked)
-    return (
-        Outcome(asked, "would_be_done") if wrong is None else Outcome(asked, "refused", wrong=wrong)
-    )

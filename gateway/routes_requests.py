@@ -15,7 +15,7 @@ from gateway.about import Kind
 from gateway.body import Body, documented, fitting, read_body, read_json
 from gateway.outcomes import Outcome, acts, outcome, refusal
 from gateway.past import guarded
-from gateway.posting import NAME, preview
+from gateway.posting import NAME
 from gateway.problems import Problem, used_before
 from gateway.request_context import (
     At,
@@ -92,7 +92,7 @@ async def ask(
     asked, log_s = await desk.made(feed, who, body, name, here.clock.now_s())
     if body.dry_run:
         desk.allowed(feed, who, asked)
-        return _answer(who, preview(feed, asked))
+        return _answer(who, desk.preview(feed, asked))
     async with desk.alone(asked.id):
         found = None
         if idempotency_key is not None:

@@ -46,6 +46,8 @@ class Outcome(BaseModel):
     refused_because: str = ""
     #: Of what is pending: why no scheduler takes it now, and what to do; it waits for one.
     nobody_leads: str | None = None
+    #: Of a dry run: what it may be refused for that nobody looked at.
+    note: str | None = None
 
 
 def ask(

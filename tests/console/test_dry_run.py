@@ -4,14 +4,22 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
+from console.at_gateway import GatewaySource
+from console.dry_run import show
+from console.request import unknown_of
+from console.source import Wish
+from explain.acts import not_known_of
 from scheduler.core.trial import refused
-from schemas.requests import RequeueJob
+from schemas.events import JobCancelled
+from schemas.requests import CancelJob, HoldJob, RequeueJob
 from tests.builders import request_of
 from tests.console.conftest import Run
 from tests.console.stories import Teller
+from tidegate_client import Client
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 SAID = "Dry run: a scheduler would do this now; nothing was asked for.\n"
@@ -147,3 +155,33 @@ def test_what_cannot_be_simulated_is_said(tidegate: Run, untouched: Path) -> Non
     assert ran.out.startswith(SAID)
     assert "What follows cannot be simulated: " in ran.err
     assert "policy 'scripted' is not known" in ran.err
+
+
+def test_what_a_gateway_cannot_know_is_said_beside_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        said = {"request": "r", "result": "would_be_done", "note": not_known_of("ops", "job.hold")}
+        return httpx.Response(200, json=said)
+
+    source = GatewaySource("here", None)
+    asked = Client("http://127.0.0.1:1", transport=httpx.MockTransport(answer))
+    vars(source)["_client"] = asked
+    wish = Wish(HoldJob(job="mover"), "Asked to hold mover.", {"job": "mover"})
+    show(wish, source.tries(wish, "", 0.0), None)
+    said = capsys.readouterr()
+    assert said.out.startswith(SAID)
+    assert said.err == (
+        "Whether the scheduler lets key ops pass on job.hold was not looked at: its configuration "
+        "says so, in scheduler.trusted_gateways.ops.may.\n"
+    )
+
+
+def test_over_kafka_it_is_said_what_the_key_decides() -> None:
+    wish = Wish(HoldJob(job="mover"), "", {})
+    assert unknown_of("/run.db", wish, None) == unknown_of("/run.db", wish, "ops=ops.pem") == ()
+    assert unknown_of("kafka:", wish, "ops=ops.pem") == (not_known_of("ops", "job.hold"),)
+    (unsigned,) = unknown_of("kafka:", wish, None)
+    assert "must be signed; name a key" in unsigned
+    cancelled = Wish(CancelJob(job="j"), "", {}, as_event=JobCancelled(job="j"))
+    assert unknown_of("kafka:", cancelled, None) == (), "an event, which nobody signs"

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from bus.contract import Message
 from bus.signing import Signer, Verifier
 from bus.sqlite import SqliteBus
+from explain.acts import not_known_of
 from gateway.limits import WAITS_EACH
 from gateway.outbox import Outbox
 from gateway.posting import _as_member
@@ -156,12 +157,17 @@ async def test_a_dry_run_says_what_would_come_of_it_and_writes_nothing(
     async with working(tmp_path) as (_, log), serving(log) as served:
         entries = served.feed.entries
         told = await served.ask(CORDON, dry_run=True)
-        assert (told["result"], told["entry"]) == ("would_be_done", None)
+        assert (told["result"], told["entry"], told["note"]) == ("would_be_done", None, None)
         refused = await served.ask({**CORDON, "node": "n9"}, 409, dry_run=True)
         assert "there is no node n9" in refused["detail"]
         assert (await stored(served), served.feed.entries) == ([], entries)
         assert served.feed.live is not None
         assert served.feed.live.state.standing.cordons == {}
+        served.gateway.desk.outbox = None
+        told = await served.ask(CORDON, dry_run=True)
+        assert told["note"].startswith(
+            "It would not be passed on from here: this gateway only reads"
+        )
 
 
 async def test_who_waits_too_often_is_answered_at_once(tmp_path: Path, serving: Serving) -> None:
@@ -248,6 +254,14 @@ async def test_over_brokers_it_is_signed(tmp_path: Path, serving: Serving) -> No
         await desk.crash()
         outbox = Outbox(lambda clock: SqliteBus.open(log, clock), log, key)
         async with serving(log, outbox=outbox) as served:
+            told = await served.ask(CORDON, dry_run=True)
+            assert (told["result"], told["note"]) == (
+                "would_be_done",
+                not_known_of("ops", CORDON["verb"]),
+            )
+            assert "scheduler.trusted_gateways.ops.may" in told["note"]
+            refused = await served.ask({**CORDON, "node": "n9"}, 409, dry_run=True)
+            assert "there is no node n9" in refused["detail"]
             await served.ask(CORDON, 202, 0)
             (record,) = [one async for one in desk.bus.read(REQUESTS.name)]
             verifier = Verifier.of({"ops": key.public()})
