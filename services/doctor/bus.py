@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from services.config import Config
 from services.doctor import kafka, mqtt
 from services.doctor.disk import existing, is_there
 from services.doctor.finding import CheckContext, Finding, Reporter
@@ -14,8 +13,8 @@ _report = Reporter("bus")
 
 def check(context: CheckContext) -> Iterator[Finding]:
     """Check the bus that the agent uses; without an agent, the one of the other roles."""
-    config, is_agents = context.config, _is_agents(context.config)
-    if is_agents and config.agent.name is None:
+    config = context.config
+    if context.is_agents and config.agent.name is None:
         yield _report.problem(
             "agent.name is not set: no agent starts without it; what needs no name is checked",
             "write it below [agent], or say it with --set agent.name=NAME or TIDEGATE_AGENT__NAME; "
@@ -23,17 +22,10 @@ def check(context: CheckContext) -> Iterator[Finding]:
         )
     if config.bus.startswith("sqlite:"):
         yield from _file(Path(config.bus.removeprefix("sqlite:")))
-    elif is_agents and not context.is_cluster:
-        yield from mqtt.check(context)
-    else:
+    elif "kafka" in context.brokers:
         yield from kafka.check(context)
-
-
-def _is_agents(config: Config) -> bool:
-    """Whether it is an agent's: it has an [agent] section, or names an MQTT broker and no Kafka."""
-    has_kafka = bool(config.kafka.bootstrap) or config.bus != "kafka:"
-    has_mqtt = bool(config.mqtt.url.get_secret_value())
-    return bool(config.agent.model_fields_set) or (has_mqtt and not has_kafka)
+    else:
+        yield from mqtt.check(context)
 
 
 def _file(path: Path) -> Iterator[Finding]:

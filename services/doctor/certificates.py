@@ -12,8 +12,10 @@ _report = Reporter("certificates")
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
-    """Check the files of `[mqtt]`, and the public keys of who may give commands."""
+    """Check the public keys of who may give commands, and the files of `[mqtt]` if it is in use."""
     yield from _of_trusted_keys(context)
+    if "mqtt" not in context.brokers:
+        return
     mqtt, name = context.config.mqtt, context.config.agent.name
     paths = mqtt.ca_file, mqtt.cert_file, mqtt.key_file
     files = certificates.Files(*(Path(path) if path else None for path in paths))

@@ -51,10 +51,32 @@ class CheckContext:
         return (Path.cwd() if self.unit is None else STATE) / state_file_of(self.config)
 
     @property
+    def is_agents(self) -> bool:
+        """Whether it is an agent's: it has [agent], or names an MQTT broker and no Kafka."""
+        config = self.config
+        has_kafka = bool(config.kafka.bootstrap) or config.bus != "kafka:"
+        has_mqtt = bool(config.mqtt.url.get_secret_value())
+        return bool(config.agent.model_fields_set) or (has_mqtt and not has_kafka)
+
+    @property
     def is_cluster(self) -> bool:
-        """Whether it is a cluster's agent, which speaks to Kafka."""
+        """Whether it is a cluster's agent: it says what no edge server's may."""
         section = self.config.agent
-        return bool(section.nodes) or section.gpus_per_node is not None
+        return (
+            bool(section.nodes)
+            or section.gpus_per_node is not None
+            or section.pool_kind not in (None, "edge")
+            or section.runs in ("slurm", "kubernetes")
+        )
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """The sections of brokers that are in use; a file for several roles may have more."""
+        if self.config.bus.startswith("sqlite:"):
+            return ()
+        if not self.is_agents:
+            return ("kafka", "mqtt")
+        return ("kafka",) if self.is_cluster else ("mqtt",)
 
 
 #: Checks one thing; it may block, and is abandoned when it does so for too long.

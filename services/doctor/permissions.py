@@ -82,18 +82,21 @@ def _of_memory(memory: Path, me: str) -> Iterator[Finding]:
 
 
 def _of_secrets(context: CheckContext, me: str) -> Iterator[Finding]:
+    unused = {"kafka", "mqtt"} - {*context.brokers}
     for key, file in secret_files(context.config).items():
+        is_used = key.partition(".")[0] not in unused
         try:
             about = file.stat()
         except OSError as error:
-            yield _report.problem(f"{key}: {file}: {error.strerror}", f"correct {key}")
+            if is_used:
+                yield _report.problem(f"{key}: {file}: {error.strerror}", f"correct {key}")
             continue
         if may := open_to(about.st_mode):
             yield _report.problem(
                 f"{key}: every user of this machine can {may} {file}",
                 f"chmod o= {file}; if others are on this machine, have a new one made",
             )
-        if not os.access(file, os.R_OK):
+        if is_used and not os.access(file, os.R_OK):
             fix = f"chgrp the file to a group of {me} and chmod g+r {file}"
             yield _report.problem(f"{key}: {me} may not read {file}", fix)
 

@@ -8,7 +8,7 @@ import pytest
 
 from bus.clock import SystemClock
 from runtime.checkpoints.store import CheckpointStore
-from services.doctor import bus, certificates, store
+from services.doctor import bus, certificates, permissions, store
 from services.doctor.finding import Finding
 from services.doctor.runner import run_checks
 from tests.certificates import Authority
@@ -97,6 +97,38 @@ def test_other_roles_have_no_agent_and_speak_to_kafka(
     (found,) = ward.says(bus.check)
     assert "name is not set" not in found.found
     assert "kafka" in (found.found + found.fix).lower()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"agent.nodes": "a,b"},
+        {"agent.gpus_per_node": 8},
+        {"agent.pool": "train", "agent.pool_kind": "training"},
+        {"agent.runs": "slurm"},
+    ],
+)
+def test_of_a_clusters_agent_nothing_of_mqtt_is_looked_at(
+    edge: Ward, said: dict[str, object]
+) -> None:
+    """As in one file for the agents of a cluster and for a bridge."""
+    del edge.settings["agent.gpus"]
+    edge.settings |= {"agent.name": "train", "kafka.bootstrap": f"127.0.0.1:{free_port()}", **said}
+    for name in ("ca_file", "cert_file", "key_file", "password_file"):
+        edge.settings[f"mqtt.{name}"] = edge.folder / "absent"
+    (found,) = edge.says(bus.check)
+    assert "kafka.bootstrap" in found.fix
+    for one in (certificates.check, permissions.check):
+        assert not [found for found in edge.says(one) if "mqtt" in found.found + found.fix]
+    edge.settings["kafka.key_file"] = edge.folder / "absent"
+    assert "correct kafka.key_file" in [found.fix for found in edge.says(permissions.check)]
+
+
+def test_of_an_edge_servers_agent_nothing_of_kafka_is_looked_at(edge: Ward) -> None:
+    edge.settings |= {"agent.name": "edge-17", "kafka.key_file": edge.folder / "absent"}
+    assert edge.only(permissions.check).verdict == "ok"
+    edge.settings["mqtt.key_file"] = edge.folder / "absent"
+    assert edge.only(permissions.check).fix == "correct mqtt.key_file"
 
 
 # --- the folder of the store ---------------------------------------------------------------------
