@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tidegate_client.errors import ContextError, NoGateway
+from tidegate_client.errors import LOOPBACK, ContextError, NoGateway
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,7 @@ def checked_url(url: str) -> str:
         raise ContextError(
             f"{url!r}: leave out what stands after host and port; a token has a file"
         )
-    if parts.scheme == "http" and host not in _LOOPBACK:
+    if parts.scheme == "http" and host not in LOOPBACK:
         raise ContextError(f"{url!r}: http would show the token to the network; write https")
     return f"{parts.scheme}://{parts.netloc}"
 

@@ -4,12 +4,18 @@ import contextlib
 import os
 import ssl
 from collections.abc import Iterator, Mapping
+from typing import TypeVar
 
 import httpx
 
 #: OpenSSL's codes where no known authority vouches for a certificate: X509_V_ERR_..., of
 #: DEPTH_ZERO_SELF_SIGNED_CERT to UNABLE_TO_VERIFY_LEAF_SIGNATURE, and UNABLE_TO_GET_ISSUER_CERT.
 _UNKNOWN_AUTHORITY = {2, 18, 19, 20, 21}
+#: What OpenSSL says, by release, of an answer that is none of TLS.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE")
+#: Names of this machine, where a gateway may do without TLS.
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_Error = TypeVar("_Error", bound=BaseException)
 
 
 class TidegateError(Exception):
@@ -107,14 +113,11 @@ def problem_of(answer: httpx.Response) -> Problem:
 
 def no_gateway(error: httpx.RequestError) -> NoGateway:
     """Say where nobody answers, by what stands before the path, and why; the error is its cause."""
-    where = _where(error.request)
-    refused = _refused_certificate(error)
+    where = _where(error.request.url)
+    refused = _cause(error, ssl.SSLCertVerificationError)
     if refused is None:
-        why = str(error) or type(error).__name__
-        found = NoGateway(
-            f"no gateway answers at {where}: {why}; see that it runs there (tidegate serve), and "
-            "that this machine can reach it"
-        )
+        why = (str(error) or type(error).__name__).rstrip(".")
+        found = NoGateway(f"no gateway answers at {where}: {why}; {_instead(error)}")
     elif refused.verify_code in _UNKNOWN_AUTHORITY:
         found = NoGateway(
             f"{where}: its certificate is by an authority that this machine does not know; export "
@@ -136,12 +139,12 @@ def other_answer(answer: httpx.Response) -> NoGateway:
         said = f"leads to {answer.headers['location'][:200]}"
     else:
         said = f"answers with {answer.text[:100].strip()!r}"
-    return NoGateway(f"{_where(answer.request)} {said}, as no gateway does; see that {told}")
+    return NoGateway(f"{_where(answer.request.url)} {said}, as no gateway does; see that {told}")
 
 
-def _where(request: httpx.Request) -> str:
+def _where(url: httpx.URL) -> str:
     """Give an address without its path, and without a password."""
-    return f"{request.url.scheme}://{request.url.netloc.decode('ascii')}"
+    return f"{url.scheme}://{url.netloc.decode('ascii')}"
 
 
 @contextlib.contextmanager
@@ -162,10 +165,31 @@ def reading_authorities() -> Iterator[None]:
         raise ContextError(text) from error
 
 
-def _refused_certificate(error: BaseException) -> ssl.SSLCertVerificationError | None:
-    """Find what was wrong with the other side's certificate; None: it was not that."""
+def _instead(error: httpx.RequestError) -> str:
+    """Say what to do where nobody answers: one side may speak TLS, and the other not."""
+    url = error.request.url
+    other = url.copy_with(scheme="http" if url.scheme == "https" else "https")
+    wrong = _cause(error, ssl.SSLError)
+    if wrong is not None and wrong.reason in _NO_TLS:
+        if url.host in LOOPBACK:
+            return f"what is there has no TLS: write {_where(other)}"
+        return (
+            "what is there has no TLS: see that the port is right, and that cert_file is set in "
+            "[gateway] of its configuration"
+        )
+    closed = isinstance(error, httpx.RemoteProtocolError)
+    if url.scheme == "http" and (closed or _cause(error, ConnectionResetError)):
+        return (
+            "if a gateway with TLS is there, write https:// and the name that its certificate is "
+            "for; if not, see that it runs there (tidegate serve)"
+        )
+    return "see that it runs there (tidegate serve), and that this machine can reach it"
+
+
+def _cause(error: BaseException, kind: type[_Error]) -> _Error | None:
+    """Find the error of a kind that another came of; None: there is none."""
     at: BaseException | None = error
-    while at is not None and not isinstance(at, ssl.SSLCertVerificationError):
+    while at is not None and not isinstance(at, kind):
         at = at.__cause__ or at.__context__
     return at
 

@@ -21,11 +21,19 @@ from urllib.parse import urlencode, urlsplit
 import httpx
 
 from tidegate_client.contexts import checked_url, contexts_file
-from tidegate_client.errors import ContextError, NoGateway, NotKnown, TidegateError, TimedOut
+from tidegate_client.errors import (
+    LOOPBACK,
+    ContextError,
+    NoGateway,
+    NotKnown,
+    TidegateError,
+    TimedOut,
+    no_gateway,
+)
 from tidegate_client.loopback import Return
 
 _TIMEOUT_S = 30.0
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_GATEWAY = "the gateway"
 _DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 
 
@@ -52,7 +60,7 @@ class Provider:
         if not isinstance(url, str):
             return None
         at = urlsplit(url)
-        if at.scheme != "https" and not (at.scheme == "http" and at.hostname in _LOOPBACK):
+        if at.scheme != "https" and not (at.scheme == "http" and at.hostname in LOOPBACK):
             raise LoginError(f"{name} of {self.issuer} is {url}, which is no https address")
         return url
 
@@ -72,7 +80,7 @@ def provider_of(gateway: str, http: httpx.Client) -> Provider:
         NoGateway: one of both does not answer.
         LoginError: nobody signs in there.
     """
-    told = _asked(http, f"{checked_url(gateway)}/.well-known/tidegate", "the gateway")
+    told = _asked(http, f"{checked_url(gateway)}/.well-known/tidegate", _GATEWAY)
     issuer, client_id = str(told.get("issuer", "")), str(told.get("client_id", ""))
     if not issuer or not client_id:
         raise LoginError(f"{gateway} names no provider of identities to sign in at")
@@ -249,7 +257,9 @@ def _answer(
             answer = http.get(url, headers=headers, timeout=_TIMEOUT_S)
         else:
             answer = http.post(url, data=fields, headers=headers, timeout=_TIMEOUT_S)
-    except httpx.HTTPError as error:
+    except httpx.RequestError as error:
+        if who == _GATEWAY:
+            raise no_gateway(error) from error
         raise NoGateway(f"{who} does not answer at {url}: {error}") from error
     try:
         found = answer.json()
@@ -273,7 +283,9 @@ def check(gateway: str, token: Token, http: httpx.Client) -> dict[str, Any]:
             url, headers={"Authorization": f"Bearer {token.text}"}, timeout=_TIMEOUT_S
         )
         found = answer.json()
-    except (httpx.HTTPError, ValueError) as error:
+    except httpx.RequestError as error:
+        raise no_gateway(error) from error
+    except ValueError as error:
         raise NoGateway(f"the gateway does not answer at {url}: {error}") from error
     if answer.status_code != 200 or not isinstance(found, dict):
         said = found.get("detail") if isinstance(found, dict) else None

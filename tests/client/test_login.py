@@ -79,7 +79,7 @@ def test_a_gateway_that_is_away_is_named() -> None:
     def away(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused", request=request)
 
-    with pytest.raises(NoGateway, match=r"the gateway does not answer at https://gateway\.example"):
+    with pytest.raises(NoGateway, match=r"no gateway answers at https://gateway\.example"):
         provider_of(GATEWAY, client(away))
 
 
