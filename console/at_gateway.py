@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from pydantic import TypeAdapter
 from rich.text import Text
 
+from console.context import way_in
 from console.output import fail
 from console.serve import needing
 from console.source import Away, Before, Seen, Sent, Told, Tried, Wish
@@ -262,11 +263,7 @@ def _end(context: str, error: Exception) -> NoReturn:
     if isinstance(error, Refused):
         fail(f"{_refusal(error)}.", code=1)
     if isinstance(error, NotKnown):
-        fail(
-            f"{context}: {said}. Sign in by `tidegate context login {context}`, or put a token "
-            "that is in force into its file (`tidegate context list --json -` names it) or into "
-            "$TIDEGATE_TOKEN."
-        )
+        fail(f"{context}: {said}. {way_in(context)}")
     if isinstance(error, NotAllowed):
         fail(f"{context}: {_short(said)}. Ask somebody who may, or sign in as such.", code=1)
     if isinstance(error, NoGateway):

@@ -16,6 +16,8 @@ from console.serve import needing
 from explain.moments import day_clock
 
 if TYPE_CHECKING:
+    import httpx
+
     from tidegate_client.contexts import Contexts
 
 app = typer.Typer(
@@ -73,10 +75,7 @@ def login(
     Example: tidegate context login prod
     """
     with needing("console"):
-        import httpx
-
         from tidegate_client import contexts, login as signing
-        from tidegate_client.errors import reading_authorities
     known = _known()
     chosen = tried(known.chosen if name is None else lambda: known.named(name))
     if chosen is None:
@@ -90,12 +89,7 @@ def login(
     def type_in(url: str, code: str) -> None:
         say(f"Open {url} on any device, and type in: {code}")
 
-    def reach() -> httpx.Client:
-        with reading_authorities():
-            # This machine is reached without the proxies of its environment.
-            return httpx.Client(trust_env=chosen.url.startswith("https:"))
-
-    with tried(reach) as http:
+    with tried(lambda: _reaching(chosen.url)) as http:
         provider = tried(lambda: signing.provider_of(chosen.url, http))
         if device:
             token = tried(lambda: signing.by_device(provider, http, type_in))
@@ -164,6 +158,37 @@ def remove(name: Name) -> None:
     """
     _changed(lambda known: known.removed(name))
     tell(f"{name} is forgotten.")
+
+
+def way_in(name: str) -> str:
+    """Say how to be known at the gateway of a context: by signing in, if one can there, or a token.
+
+    Whether one can is asked of the gateway.
+    """
+    with needing("console"):
+        from tidegate_client import login as signing
+    chosen = tried(lambda: _known().named(name))
+    if os.environ.get("TIDEGATE_TOKEN"):
+        put = "Put a token that is in force into $TIDEGATE_TOKEN, which counts before any file."
+    elif chosen.token_file is not None:
+        put = f"Put a token that is in force into {chosen.token_file}."
+    else:
+        add = f"tidegate context add {name} {chosen.url} --token-file FILE"
+        put = f"Put a token that is in force into a file, and name it: {add}"
+    with tried(lambda: _reaching(chosen.url)) as http:
+        if not signing.signs_in(chosen.url, http):
+            return put
+    return f"Sign in by `tidegate context login {name}`, or p{put[1:]}"
+
+
+def _reaching(url: str) -> "httpx.Client":
+    import httpx
+
+    from tidegate_client.errors import reading_authorities
+
+    with reading_authorities():
+        # This machine is reached without the proxies of its environment.
+        return httpx.Client(trust_env=url.startswith("https:"))
 
 
 def _known() -> "Contexts":

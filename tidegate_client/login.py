@@ -34,6 +34,7 @@ from tidegate_client.loopback import Return
 
 _TIMEOUT_S = 30.0
 _GATEWAY = "the gateway"
+_WELL_KNOWN = "/.well-known/tidegate"
 _DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 
 
@@ -73,6 +74,15 @@ class Token:
     expires_s: float
 
 
+def signs_in(gateway: str, http: httpx.Client) -> bool:
+    """Whether people sign in at a gateway from a terminal; not if it says that nobody does."""
+    try:
+        answer = http.get(f"{checked_url(gateway)}{_WELL_KNOWN}", timeout=_TIMEOUT_S)
+    except httpx.RequestError:
+        return True
+    return answer.status_code != 404
+
+
 def provider_of(gateway: str, http: httpx.Client) -> Provider:
     """Ask a gateway for its provider, and the provider what it can.
 
@@ -80,7 +90,7 @@ def provider_of(gateway: str, http: httpx.Client) -> Provider:
         NoGateway: one of both does not answer.
         LoginError: nobody signs in there.
     """
-    told = _asked(http, f"{checked_url(gateway)}/.well-known/tidegate", _GATEWAY)
+    told = _asked(http, f"{checked_url(gateway)}{_WELL_KNOWN}", _GATEWAY)
     issuer, client_id = str(told.get("issuer", "")), str(told.get("client_id", ""))
     if not issuer or not client_id:
         raise LoginError(f"{gateway} names no provider of identities to sign in at")

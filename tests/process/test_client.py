@@ -201,7 +201,20 @@ def test_a_log_that_is_named_wins_over_the_context_for_verbs_that_ask(
     )
     assert "--sign: the gateway" in tidegate.refuses("pause", "--sign", "a=b")
     monkeypatch.setenv("TIDEGATE_TOKEN", "wrong")
-    assert "put a token that is in force" in tidegate.refuses("pause")
+    said = tidegate.refuses("pause")
+    assert said.endswith(
+        " Put a token that is in force into $TIDEGATE_TOKEN, which counts before any file.\n"
+    )
+    monkeypatch.delenv("TIDEGATE_TOKEN")
+    (tmp_path / "token").write_text("another")
+    said = tidegate.refuses("pause")
+    assert said.startswith("here: who are you? Open the address that `tidegate serve` printed")
+    assert said.endswith(f" Put a token that is in force into {tmp_path / 'token'}.\n")
+    assert "login" not in said, "nobody signs in there"
+    url = tidegate.tells("context", "list")["contexts"][0]["url"]
+    tidegate.does("context", "add", "bare", url)
+    said = tidegate.refuses("pause", "--context", "bare")
+    assert said.endswith(f"name it: tidegate context add bare {url} --token-file FILE\n")
 
 
 def test_contexts_are_added_chosen_and_removed(

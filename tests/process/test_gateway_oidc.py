@@ -224,7 +224,8 @@ def as_anna(pair: Pair, url: str) -> None:
 
 
 def test_people_sign_in_from_a_terminal(pair: Pair, terminal: Run, tmp_path: Path) -> None:
-    assert "tidegate context login prod" in terminal.refuses("jobs")
+    strange = terminal.refuses("jobs")
+    assert "Sign in by `tidegate context login prod`, or put a token that is in force" in strange
     said = terminal.does("context", "login").out
     assert re.match(
         r"prod: you are anna, tenant of acme, until \d{4}-\d\d-\d\d \d\d:\d\d UTC\.", said
