@@ -152,10 +152,12 @@ class AgentRole:
         """Say that it has no work to wait for; who has a node is given a lease at once."""
         if self._agent.leased or self._clock.now_s() < self._begun_s + _TAKEN_S:
             return []
+        bridge = "" if self._line is None else "or no bridge runs (tidegate bridge), "
         return [
-            f"no scheduler has taken a node of it for {_TAKEN_S:.0f} s: none leads cell "
-            f"{self._cell}, or it refuses them, as those that another agent has, or that "
-            "[[scheduler.pool]] does not list; `tidegate journal stats` on the log says why"
+            f"no scheduler has taken a node of it within {_TAKEN_S:.0f} s of its start: none leads "
+            f"cell {self._cell} yet (tidegate scheduler), {bridge}or it refuses them, as those "
+            "that another agent has, or that [[scheduler.pool]] does not list; on the log, "
+            "`tidegate nodes` says if none has led, and `tidegate journal stats` what was refused"
         ]
 
     def _of_refusals(self) -> list[str]:

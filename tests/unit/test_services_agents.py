@@ -3,6 +3,8 @@
 import asyncio
 import logging
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -109,11 +111,24 @@ async def test_whose_nodes_another_has_is_not_ready_until_they_are_free(tmp_path
         assert [has.problems(), wants.problems()] == [[], []]
         await desk.wait(120.0)
         (problem,) = wants.problems()
-        assert problem.startswith("no scheduler has taken a node of it for 60 s")
+        assert problem.startswith("no scheduler has taken a node of it within 60 s of its start: ")
+        assert "no bridge runs" not in problem, "it speaks to the log itself"
         assert has.problems() == []
         await has._agent.stop(died="moved")
         await desk.wait(600.0)
         assert wants.problems() == []
+
+
+async def test_before_any_scheduler_has_led_it_is_said_how_to_tell(tmp_path: Path) -> None:
+    async with open_desk("memory", tmp_path) as desk:
+        waits = role(tmp_path, desk.bus, clock=desk.clock)
+        line: Any = SimpleNamespace(connected=True)
+        waits._line = line
+        desk.tasks.append(asyncio.create_task(waits._agent.run()))
+        await desk.wait(70.0)
+        (problem,) = waits.problems()
+    assert "none leads cell default yet (tidegate scheduler), or no bridge runs" in problem
+    assert "`tidegate nodes` says if none has led, and `tidegate journal stats` what" in problem
 
 
 async def test_a_clock_that_was_a_century_ahead_keeps_no_agent_from_its_state(
