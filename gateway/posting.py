@@ -33,11 +33,11 @@ from schemas.values import NAME_PATTERN
 LIFE_S = 86_400.0
 #: What an id looks like (`schemas.values.Name`).
 NAME = NAME_PATTERN
-#: What a subject asks with, by how it proved who it is: a browser has a cookie.
 _ONLY_READS = (
     "this gateway only reads: it has no key to sign with, or may not write the log; start it with "
     "--sign-key KEY_ID=FILE, or as who may write the file"
 )
+#: What a subject asks with, by how it proved who it is: a browser has a cookie.
 _VIA = {"cookie": "console", "token": "api"}
 
 

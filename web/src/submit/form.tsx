@@ -30,11 +30,11 @@ export function SubmitForm({ who, closed }: { who: Schemas["Me"]; closed: string
       const { now_s } = await get("/api/v1/overview", { cell: route.value.cell });
       const spec = await specOf(given, who.role === "tenant" ? who.tenant : null, now_s);
       const args: Args = { verb: "job.submit", spec };
-      await post(args, "", { dryRun: true });
+      const { note } = await post(args, "", { dryRun: true });
       const job = String(spec["job"]);
       ask({
         title: "Submit this job",
-        about: `It would be taken. ${isolated(job)} asks for ${sizes(spec)}.`,
+        about: `It would be taken.${note ? ` ${note}` : ""} ${isolated(job)} asks for ${sizes(spec)}.`,
         requests: [{ name: job, args }],
         tried: true,
         then: () => go({ view: "jobs", id: job }),
