@@ -22,6 +22,7 @@ from multiprocessing.connection import Connection, wait
 import orjson
 
 from bus.contract import Record, Unreadable
+from scheduler.blame import blamed_on
 from scheduler.core.canonical import state_hash, state_to_json
 from scheduler.core.restore import state_from_dict
 from scheduler.core.state import ClusterState
@@ -122,7 +123,8 @@ def _cut(
                 state.cell = reader.cell or ""
                 begins = state_to_json(state)
             held.append(entry)
-            fold(state, entry)
+            with blamed_on(entry.number):
+                fold(state, entry)
             if snapshots.check(state, entry.digest) or len(held) == LENGTH:
                 ends = state_to_json(state)
                 yield _Stretch(begins, held, hashlib.sha256(ends).hexdigest())
