@@ -1,13 +1,15 @@
 """A job's work in what people count: steps of its program, or units of simulated work.
 
 The simulator cuts a unit of a job's work, such as an iteration of its trace, into thousands of
-steps, so that the scheduler sees parts of one; they are less than a sample each. Nobody counts in
-those.
+steps, so that the scheduler sees parts of one. Nobody counts in those.
 """
 
 from dataclasses import dataclass
 
 from explain.shares import few
+
+#: Steps of fewer samples are the simulator's: no program counts so.
+_PART = 1 / 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,7 @@ class Work:
     @property
     def is_simulated(self) -> bool:
         """Whether its steps are parts of a unit of simulated work."""
-        return self.samples_per_step < 1.0
+        return self.samples_per_step < _PART
 
     def place(self, step: float) -> str:
         """Write how far it is."""
