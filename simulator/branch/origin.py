@@ -197,7 +197,8 @@ def read_origin(
                 "entry",
                 f"there is no entry {entry}; the log ends at entry {state.number - 1}",
             )
-        origin = _origin_at(state, reader.digest, began_s, hours)
+        with blamed_on(state.number - 1):
+            origin = _origin_at(state, reader.digest, began_s, hours)
     _finish(origin, state, seen)
     origin.record.tide = tides.rows if origin.record.goes_on else []
     return origin

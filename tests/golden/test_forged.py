@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.golden.alter import Capture, Change, ran, rechained
+from bus.contract import Record
+from schemas.topics import SNAPSHOTS
+from tests.golden.alter import Capture, Change, altered, ran, rechained
 
 LOG = Path(__file__).parent / "verbs.jsonl.zst"
 JOB = "job-01"
@@ -98,6 +100,37 @@ def test_what_a_journal_cannot_hold_is_said_of_its_entry(
             assert len(said.strip().splitlines()) == 1, reader
         noticed += code > 0
     assert noticed
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("branch", "LOG", "--hours", "0.1"),
+        ("replay", "LOG", "--jobs", "1"),
+        ("replay", "LOG", "--jobs", "2"),
+    ],
+)
+def test_a_state_that_cannot_be_written_is_of_the_entry_that_it_is_after(
+    tmp_path: Path, capsys: Capture, words: tuple[str, ...]
+) -> None:
+    def is_kept(record: Record) -> bool:
+        return record.topic != SNAPSHOTS.name
+
+    def no_pool(_: int, __: dict[str, Any], decision: dict[str, Any]) -> None:
+        for name, fields in decision["facts"]:
+            if name == "NodeJoined":
+                fields["pool"] = None
+
+    # Without snapshots, or these would be found to hold another state first.
+    whole = altered(LOG, tmp_path / "whole.jsonl", lambda one: one if is_kept(one) else None)
+    log = rechained(whole, tmp_path / "forged.jsonl", no_pool)
+    code, shown, said = ran(capsys, *(log if word == "LOG" else word for word in words))
+    if words[0] == "branch":
+        assert (code, shown) == (2, "")
+        assert "journal entry 434 holds what no scheduler writes" in said
+    else:
+        assert code == 1
+        assert "Different: decision " in shown
 
 
 def test_a_branch_from_a_state_that_no_scheduler_makes_says_so(
