@@ -48,6 +48,7 @@ from explain.rows import (
 from explain.spans import Stay, stays_of
 from explain.story import End, Ends, Story
 from explain.turns import positions
+from scheduler.blame import blamed_on
 from scheduler.core.trial import refused
 from schemas.journal import JournalEntry
 from schemas.logs import LogChunk
@@ -169,7 +170,8 @@ class LogSource:
             return [entry async for entry in found]
 
         pools = {name: node.pool for name, node in reading.state.nodes.items()}
-        return self._seen(loans_in(self._ask(ask), pools, reading.state.now_s))
+        with blamed_on(None):
+            return self._seen(loans_in(self._ask(ask), pools, reading.state.now_s))
 
     def acts(self) -> Seen[Sequence[Act]]:
         reading = self.reading
@@ -177,7 +179,8 @@ class LogSource:
         async def ask(bus: Bus) -> list[Act]:
             found: list[Act] = []
             async for entry in entries(bus, reading.cell, _BY_PEOPLE, reading.state.number):
-                act = act_of(entry.number, entry.at_s, entry.stimulus, entry.decision)
+                with blamed_on(entry.number):
+                    act = act_of(entry.number, entry.at_s, entry.stimulus, entry.decision)
                 found += [] if act is None else [act]
             return found
 

@@ -6,10 +6,12 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from bus.contract import Unreadable
 from console.kafka import opened_log, resolved
 from console.output import JsonPath, emit_json, fail, out, tell
 from console.simulate import dask_cluster
 from explain.moments import day_clock
+from schemas.journal import MISSHAPEN
 from schemas.requests import VerbData
 from schemas.topics import JOURNAL
 from simulator.branch.change import Change
@@ -123,6 +125,9 @@ def branch(
         opened.verify()
         try:
             begin = read_origin(opened.records(JOURNAL.name), entry, hours, cell=cell)
+        except BranchError as error:
+            fail(_said(error))
+        try:
             recorder = Recorder(begin)
             submit = None if dask is None or runs == 1 else dask_cluster(dask)
             found = run_with_control(begin, change, runs, watch=recorder.saw, submit=submit)
@@ -130,6 +135,12 @@ def branch(
             fail(_said(error))
         except ClusterError as error:
             fail(f"--dask: {error}.")
+        except MISSHAPEN as error:
+            raise Unreadable(
+                f"what follows entry {begin.entry} cannot be worked out: {type(error).__name__}: "
+                f"{error}; `tidegate replay {log}` says whether a scheduler wrote what is before "
+                "it; if one did, report this with what TIDEGATE_DEBUG=1 shows"
+            ) from error
         if save is not None:
             recorder.save(opened.records(JOURNAL.name), save)
     if json_path != "-":

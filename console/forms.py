@@ -196,6 +196,9 @@ def opened(asked: typer.Context, given: dict[str, Any], *, acts: bool) -> Iterat
         given: Its options; those that say what is asked are taken out.
         acts: Whether something is asked for, not only looked at.
     """
+    for one in asked.command.params:
+        if one.param_type_name == "argument" and given.get(one.name or "") == "":
+            fail(f"{str(one.name).upper()}: is empty; name one.")
     log, context, cell = (given.pop(name) for name, _, _ in _ASKED)
     sign = given.pop("sign", None)
     said = _said(asked, "log")

@@ -20,6 +20,7 @@ from explain.spans import because, ended, longest, missed, missed_because
 from explain.story import Event, Given, Reclaim
 from explain.wait_end import end_of, wait_end_of
 from explain.wording import WORTH, Tone, Wording, done, joined, lost_title, tells_worth
+from explain.work import UNIT
 from scheduler.core.state import Job, Lender
 from scheduler.core.transitions import HOLDING, TERMINAL, JobState
 
@@ -52,7 +53,7 @@ def plain_panel(answer: Answer, width: int) -> str:
 
 def panel(answer: Answer) -> RenderableType:
     """Lay the answer out."""
-    wording = Wording(answer.reading.origin_s)
+    wording = Wording(answer.reading.origin_s, answer.work)
     parts: list[RenderableType] = [*_head(answer, wording)]
     given = answer.given
     if answer.failure:
@@ -152,7 +153,7 @@ def _progress(answer: Answer, job: Job, wording: Wording) -> Text:
     text = progress(share_done(job, answer.now_s), 24)
     text.append(f" {percent(job, answer.now_s):>4}", "bold")
     if job.step:
-        text.append(f" step {job.step:,}", "dim")
+        text.append(f" {wording.work.place(job.step)}", "dim")
         age_s = answer.now_s - job.step_at_s
         if job.state in HOLDING and age_s >= 1.0:
             text.append(f" was recorded {duration(age_s)} ago", "dim")
@@ -302,8 +303,9 @@ def _speeds(answer: Answer) -> list[RenderableType]:
         return []
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     table.add_column("GPUs", justify="right")
-    table.add_column("steps/s", justify="right", style="bold")
-    table.add_column("samples/s", justify="right")
+    simulated = answer.work.is_simulated
+    for name in ("units/s",) if simulated else ("steps/s", "samples/s"):
+        table.add_column(name, justify="right", style="bold" if name != "samples/s" else "")
     table.add_column("known from")
     # A size at which nothing gets done is one that the job cannot have.
     points = [point for point in known.points if point.samples_per_s > 0.0]
@@ -313,13 +315,16 @@ def _speeds(answer: Answer) -> list[RenderableType]:
             age_s = point.age_s
             how = Text("measured" if age_s is None else f"measured {duration(age_s)} ago")
         here = f"▸ {point.gpus}" if point.gpus == job.size else str(point.gpus)
-        table.add_row(here, few(point.steps_per_s, 4), few(point.samples_per_s, 4), how)
+        speeds = [few(point.steps_per_s, 4), few(point.samples_per_s, 4)][simulated:]
+        table.add_row(here, *speeds, how)
+    empty = ("",) * (1 if simulated else 2)
     if len(points) > SIZES_MOST:
-        table.add_row("…", "", "", Text(f"{len(points) - SIZES_MOST} more, see --json", "dim"))
+        table.add_row("…", *empty, Text(f"{len(points) - SIZES_MOST} more, see --json", "dim"))
     for pool, speed in sorted(known.affinity.items()):
-        table.add_row("", "", "", Text(f"in {pool} {speed:.3g} times that, as measured there"))
+        table.add_row("", *empty, Text(f"in {pool} {speed:.3g} times that, as measured there"))
     where = "on GPUs of speed 1" if known.pool is None else f"in {known.pool}"
-    return [*_section(f"How fast it is {where}"), table]
+    said = [Text(UNIT, "dim")] if simulated else []
+    return [*_section(f"How fast it is {where}"), table, *said]
 
 
 def _missed(answer: Answer, wording: Wording) -> list[RenderableType]:

@@ -16,6 +16,7 @@ from console.moment import When, moment_or_length
 from console.output import JsonPath, emit_json, fail, tell
 from console.reading import DEFAULT_LOG
 from explain.perfetto import HEAD, TAIL, Event, Trace, line
+from scheduler.blame import blamed_on
 from scheduler.core.state import ClusterState
 from scheduler.journal import JournalReader, fold
 from schemas.topics import JOURNAL
@@ -114,13 +115,14 @@ class _Stretch:
             if entry.at_s > end_s:
                 last_s = end_s  # it was so until then
                 break
-            decision = orjson.loads(entry.decision)
-            fold(state, entry, decision)
-            last_s = max(last_s, entry.at_s)
-            if self.trace is not None:
-                self.entries += 1
-                stimulus = orjson.loads(entry.stimulus)
-                yield from self.trace.take(state, entry.number, entry.at_s, stimulus, decision)
+            with blamed_on(entry.number):
+                decision = orjson.loads(entry.decision)
+                fold(state, entry, decision)
+                last_s = max(last_s, entry.at_s)
+                if self.trace is not None:
+                    self.entries += 1
+                    stimulus = orjson.loads(entry.stimulus)
+                    yield from self.trace.take(state, entry.number, entry.at_s, stimulus, decision)
         if state.number == 0:
             raise Unreadable("the log has no journal: there is nothing to draw")
         if self.trace is None:

@@ -7,9 +7,12 @@ from rich.text import Text
 
 from console.forms import Found, looks, moves
 from console.output import fail
+from console.quota import beyond
 from console.source import Source, Wish, already
+from explain.cell import quotas_in
 from explain.moments import day_clock
 from scheduler.policies.registry import make_policy
+from scheduler.policies.tide.quotas import read
 from schemas.requests import ClearPolicy, SetPolicy
 
 app = typer.Typer(invoke_without_command=True)
@@ -45,7 +48,7 @@ def shown(at: Source) -> Found:
 @app.command("set")
 @moves
 def set_(
-    _: Source,
+    at: Source,
     line: Annotated[
         str, typer.Argument(help="A policy, with options if wanted: tide:patience_s=7200.")
     ],
@@ -59,11 +62,14 @@ def set_(
     Example: tidegate policy set tide:patience_s=7200 --log run.db
     """
     try:
-        make_policy(line)
+        made = make_policy(line)
     except ValueError as error:
         fail(f"{error}.")
+    given = {tenant: read(tenant, text)[0] for tenant, text in quotas_in(made).items()}
+    if any(given.values()):
+        given |= {row.tenant: row.guaranteed for row in at.rules().it.quotas if row.set_by}
     return Wish(SetPolicy(line=line, recall=recall), f"{line} decides from now on.",
-                {"policy": line})  # fmt: skip
+                {"policy": line}, hints=beyond(at, given) if given else ())  # fmt: skip
 
 
 @app.command()

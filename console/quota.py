@@ -1,5 +1,6 @@
 """`tidegate quota`: what tenants may have; administrators set and clear it."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from console.source import Source, Wish, already
 from explain.cell import QuotaRow, Quotas
 from explain.moments import day_clock
 from explain.shares import counted
+from scheduler.policies.registry import KEEP_QUOTAS, POLICIES, name_of
 from scheduler.policies.tide.quotas import NO_LIMIT, read
 from schemas.requests import ClearQuota, SetQuota
 
@@ -56,7 +58,8 @@ def listed(at: Source) -> Found:
     title = Text.assemble(("Quotas", "bold"), (f"  {seen.as_of}", "dim"))
     none = Text("No tenant has a quota: each may have all there is.")
     table = fitted(title, _COLUMNS, rows, _DROP, out()) if rows else none
-    return Found(found, [table], seen.age)
+    given = {row.tenant: row.guaranteed for row in found.quotas}
+    return Found(found, [table, *map(Text, beyond(at, given))], seen.age)
 
 
 @app.command("set")
@@ -86,13 +89,18 @@ def set_(
     also = "" if max_jobs is None else f", of at most {counted(max_jobs, 'job')}"
     first = f", {least} of them guaranteed" if least else ""
     said = [f"{tenant}: at most {counted(most, 'GPU')}{first}{also}."]
-    before = _configured(at, tenant)
+    rules, before = at.rules().it, _configured(at, tenant)
     if before is not None:
         said.append(f"The configuration's {before} holds no more.")
     if all(job.tenant != tenant for job in at.jobs(None, every=True).it.jobs):
         said.append(f"No job of {tenant} is in {at.name} yet.")
     args = SetQuota(tenant=tenant, gpus=most, guaranteed=least, jobs=max_jobs)
-    return Wish(args, "\n".join(said), {"tenant": tenant})
+    given = {row.tenant: row.guaranteed for row in rules.quotas} | {tenant: least}
+    hints = beyond(at, given) if least else []
+    decides = rules.policy.policy
+    if least and name_of(decides) in POLICIES and name_of(decides) not in KEEP_QUOTAS:
+        hints.append(f"{decides} decides, which knows no guarantees; tide does.")
+    return Wish(args, "\n".join(said), {"tenant": tenant}, hints=hints)
 
 
 @app.command()
@@ -108,6 +116,22 @@ def clear(at: Source, tenant: Tenant) -> Wish:
     then = _configured(at, tenant) or "all there is"
     said = f"{tenant}: as configured again: {then}."
     return Wish(ClearQuota(tenant=tenant), said, {"tenant": tenant})
+
+
+def beyond(at: Source, guaranteed: Mapping[str, int]) -> list[str]:
+    """Say that a cell has fewer GPUs than tenants are guaranteed; nothing if that is not so.
+
+    Args:
+        at: Where the cell is.
+        guaranteed: By tenant: how many.
+    """
+    gpus = sum(pool.gpus for pool in at.overview().it.pools)
+    together = sum(guaranteed.values())
+    if not 0 < gpus < together:  # 0: no node has joined yet
+        return []
+    who = ", ".join(name for name, least in sorted(guaranteed.items()) if least)
+    has = f"the cell has {counted(gpus, 'GPU')}"
+    return [f"More is guaranteed than there is: {together:,} GPUs to {who}, and {has}."]
 
 
 def _configured(at: Source, tenant: str) -> str | None:

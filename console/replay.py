@@ -16,6 +16,7 @@ from console.moment import When, moment_or_length
 from console.output import JsonPath, emit_json, fail, out, say, tell
 from console.replayed import Answer, Sides
 from explain.journal_lines import decision_lines
+from scheduler.blame import blamed_on
 from scheduler.compare import Comparison
 from scheduler.core.record import decision_to_dict
 from scheduler.core.stimuli import Decision
@@ -85,7 +86,8 @@ def replay(
 
     def watch(entry: RawEntry, decision: Decision) -> None:
         if story is not None:
-            story.take(entry)
+            with blamed_on(entry.number):
+                story.take(entry)
         if stepper is not None:
             stepper.show(entry, decision)
 
@@ -256,7 +258,8 @@ def _sides(opened: ReadLog, result: Result) -> Sides | None:
         story.take(entry)
     shared = story.lines
     number, at_s, stimulus = difference.number, difference.at_s, difference.stimulus
-    return (
-        shared + story.told(number, at_s, stimulus, difference.recorded),
-        shared + story.told(number, at_s, stimulus, difference.replayed),
-    )
+    with blamed_on(number):
+        return (
+            shared + story.told(number, at_s, stimulus, difference.recorded),
+            shared + story.told(number, at_s, stimulus, difference.replayed),
+        )

@@ -20,6 +20,7 @@ from explain.metrics import Curves
 from explain.moments import duration
 from explain.phrases import SHORT
 from explain.spans import Stay
+from explain.work import Work
 
 _COLUMNS: Columns = {
     "after": LEFT,
@@ -31,7 +32,7 @@ _COLUMNS: Columns = {
     "nodes": {"overflow": "fold", "ratio": 1},
     "how it ended": {"overflow": "fold", "max_width": 40},
 }
-_DROP = ("pool", "from step", "how it ended")
+_DROP = ("pool", "from step", "from unit", "how it ended")
 #: Of a line of the history: that it ends a stay, that people asked for that, and where they did.
 _ENDS = (
     "scaled", "re-placed", "preempted", "failed", "move given up", "held", "requeued", "migrated",
@@ -102,7 +103,8 @@ def timeline(
     rows = [{**asdict(stay), "ended": end} for stay, end in zip(stays, ends, strict=True)]
     document = {"job": job, "stays": rows, "curves": curves, "outputs": kept}
     told = [] if kept is None else [Text(f"Its outputs: {kept}.")]
-    table = _table(job, stays, ends, now_s) if stays else Text(f"{job} had no GPUs so far.")
+    work = Work(explained.spec.get("samples_per_step", 1.0))
+    table = _table(job, stays, ends, now_s, work) if stays else Text(f"{job} had no GPUs so far.")
     return Found(document, [table, *told])
 
 
@@ -163,14 +165,14 @@ def samples_of(path: Path) -> list[Written]:
     return sorted(found, key=lambda sample: sample.at_s)
 
 
-def _table(job: str, stays: Sequence[Stay], ends: Sequence[str], now_s: float) -> Table:
+def _table(job: str, stays: Sequence[Stay], ends: Sequence[str], now_s: float, work: Work) -> Table:
     rows: list[list[Text | str]] = [
         [
             duration(stay.since_s - stays[0].since_s),
             stay.how,
             str(stay.gpus),
             stay.pool,
-            "" if stay.step is None else f"{stay.step:,}",
+            "" if stay.step is None else work.count(stay.step),
             duration((now_s if stay.until_s is None else stay.until_s) - stay.since_s)
             + ("" if stay.until_s else " so far"),
             ", ".join(stay.nodes),
@@ -178,7 +180,11 @@ def _table(job: str, stays: Sequence[Stay], ends: Sequence[str], now_s: float) -
         ]
         for stay, end in zip(stays, ends, strict=True)
     ]
-    return fitted(Text(job, "bold"), _COLUMNS, rows, _DROP, out())
+    columns = {
+        "from unit" if work.is_simulated and name == "from step" else name: how
+        for name, how in _COLUMNS.items()
+    }
+    return fitted(Text(job, "bold"), columns, rows, _DROP, out())
 
 
 def _draw(

@@ -11,6 +11,7 @@ from explain.answer import Reading
 from scheduler.core.quotas import counted
 from scheduler.core.standing import Accepted, Freeze, Pause
 from scheduler.core.state import ClusterState
+from scheduler.policies.interface import Policy
 from scheduler.policies.registry import make_policy
 from scheduler.policies.tide.quotas import NO_LIMIT, read
 
@@ -123,9 +124,14 @@ def policy_in_force(reading: Reading) -> PolicyInForce:
 def configured_quotas(state: ClusterState) -> Mapping[str, str]:
     """Give the quotas among the options of the policy in force, by tenant: `16..32`."""
     try:
-        found = getattr(make_policy(state.leader.policy), "quotas", {})
+        return quotas_in(make_policy(state.leader.policy))
     except ValueError:  # it is not one of this release's
         return {}
+
+
+def quotas_in(policy: Policy) -> Mapping[str, str]:
+    """Give the quotas among the options of a policy, by tenant: `16..32`."""
+    found = getattr(policy, "quotas", {})
     return found if isinstance(found, Mapping) else {}
 
 

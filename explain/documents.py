@@ -148,7 +148,7 @@ class WhyDocument:
 
 def why_document(answer: Answer) -> WhyDocument:
     """Give the answer as plain data."""
-    wording = Wording(answer.reading.origin_s)
+    wording = Wording(answer.reading.origin_s, answer.work)
     job, now_s = answer.job, answer.now_s
     given, loss = answer.given, answer.loss
     behind = None if given is None else given.reason

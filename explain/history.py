@@ -7,6 +7,7 @@ from typing import Any
 from explain.shares import counted
 from explain.story import Event, Story, failure, outputs_of
 from explain.wording import Tone
+from explain.work import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +21,20 @@ class Line:
     event: Event
 
 
+def work_of(story: Story) -> Work:
+    """Say how the steps of a job are written."""
+    accepted = story.last("JobAccepted")
+    return (
+        Work() if accepted is None else Work(accepted.fields["spec"].get("samples_per_step", 1.0))
+    )
+
+
 def history(story: Story) -> list[Line]:
     """Give the lines; several changes of size in a row are one."""
     lines: list[Line] = []
     sizes: list[int] = []
     left: Event | None = None
-    events = _told(story.events)
+    events, work = _told(story.events), work_of(story)
     for event, following in zip(events, [*events[1:], None], strict=True):
         fields = event.fields
         size = sum(map(len, fields.get("allocation", {}).values()))
@@ -36,7 +45,7 @@ def history(story: Story) -> list[Line]:
         if event.kind == "GangStarting":
             sizes = [size]
             if left is not None:
-                lines.append(_moved(left, event, size))
+                lines.append(_moved(left, event, size, work))
                 left = None
                 continue
         if event.kind == "GangScaling":
@@ -51,13 +60,13 @@ def history(story: Story) -> list[Line]:
             lines.append(Line(event.at_s, what, f"{detail}{_for(event)}", "change", event))
             sizes = [size]
             continue
-        lines.append(_line(event, size))
+        lines.append(_line(event, size, work))
     return lines
 
 
-def _moved(left: Event, started: Event, size: int) -> Line:
+def _moved(left: Event, started: Event, size: int, work: Work) -> Line:
     """Tell a move between pools, from the stop in one to the start in the other."""
-    line = _line(started, size)
+    line = _line(started, size, work)
     merged = replace(started, reason=left.reason or started.reason, reclaims=left.reclaims)
     return Line(started.at_s, "migrated", f"to{line.detail[2:]}{_for(left)}", "change", merged)
 
@@ -138,24 +147,24 @@ def _where(event: Event, size: int) -> str:
     return f"{gpus} on {nodes}" if pool is None else f"{gpus} of {pool} ({nodes})"
 
 
-def _line(event: Event, size: int) -> Line:
+def _line(event: Event, size: int, work: Work) -> Line:
     at_s, kind, fields = event.at_s, event.kind, event.fields
     if kind == "JobAccepted":
         return Line(at_s, "submitted", f"by {fields['spec']['tenant']}", "quiet", event)
     if kind == "GangStarting":
-        step = f", from step {fields['step']:,}" if fields["step"] else ""
+        step = f", from {work.place(fields['step'])}" if fields["step"] else ""
         return Line(at_s, "started", f"on {_where(event, size)}{step}", "good", event)
     if kind in _LEAVING:
         said = failure(str(fields["reason"]), str(fields.get("detail", "")))
         return Line(at_s, "told to leave", said, "bad", event)
     if kind == "JobQueued":
         why = _QUEUED.get(fields["reason"], "preempted")
-        detail = f"waits again, goes on from step {fields['step']:,}"
+        detail = f"waits again, goes on from {work.place(fields['step'])}"
         if fields.get("detail"):
             detail += f"; {fields['detail']}"
         return Line(at_s, why, detail, "bad", event)
     if kind == "JobMigrating":
-        detail = f"left its GPUs with step {fields['step']:,} saved"
+        detail = f"left its GPUs with {work.place(fields['step'])} saved"
         return Line(at_s, "migrated", detail, "change", event)
     if kind == "JobCompleted":
         return Line(at_s, "completed", "", "good", event)

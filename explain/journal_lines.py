@@ -5,6 +5,7 @@ from typing import Any
 
 from explain.wording import Wording, reason_from
 from scheduler.story import Line, subject_of
+from schemas.journal import MISSHAPEN
 
 #: The most characters of one field.
 _FIELD_MAX = 70
@@ -23,7 +24,11 @@ def after(at_s: float, begin_s: float) -> str:
 def told(line: Line, begin_s: float, subject: str | None = None) -> str:
     """Write a line of a story; what it says of `subject` itself is left out."""
     mark = _MARKS[line.kind]
-    return f"{after(line.at_s, begin_s):>11}  {mark:<8} {_words(line, begin_s, subject)}"
+    try:
+        words = _words(line, begin_s, subject)
+    except MISSHAPEN:
+        words = _short(line.fields)
+    return f"{after(line.at_s, begin_s):>11}  {mark:<8} {words}"
 
 
 def _words(line: Line, begin_s: float, subject: str | None) -> str:
@@ -41,7 +46,7 @@ def sentence(reason: Mapping[str, Any], begin_s: float) -> str:
     """Say a reason in words; one that is not as expected, as it stands."""
     try:
         return Wording(begin_s).sentence(reason_from(reason))
-    except (KeyError, TypeError, ValueError, AssertionError):
+    except MISSHAPEN:
         return _short(reason)
 
 
@@ -84,9 +89,25 @@ def decision_lines(
     decision: Mapping[str, Any],
     begin_s: float,
 ) -> list[str]:
-    """Write one entry of the journal: the stimulus, and what was decided on it."""
+    """Write one entry of the journal: the stimulus, and what was decided on it.
+
+    A decision that is not as schedulers write them is written as it stands.
+    """
     if "error" in decision:
         return [f"{number}: {decision['error']}"]
+    try:
+        return _decision_lines(number, at_s, stimulus, decision, begin_s)
+    except MISSHAPEN:
+        return [f"{number}  {after(at_s, begin_s)}", f"    {_short(decision)}"]
+
+
+def _decision_lines(
+    number: int,
+    at_s: float,
+    stimulus: Mapping[str, Any],
+    decision: Mapping[str, Any],
+    begin_s: float,
+) -> list[str]:
     said = fields(stimulus["data"], begin_s)
     lines = [f"{number}  {after(at_s, begin_s)}  {stimulus['kind']} {said}".rstrip()]
     for reason in decision["reasons"]:

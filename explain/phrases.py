@@ -121,7 +121,7 @@ PHRASES: Mapping[str, str] = {
     "victims.ratio": _CHEAPEST,
     "victims.mended": _CHEAPEST,
     # --- trouble
-    "gang.died": "a part of the gang was lost[; it goes on from step {step_kept}]",
+    "gang.died": "a part of the gang was lost[; it goes on from {step_kept}]",
     "gang.size_refused": "its agent refused to change its size, so it saves its work and leaves",
     "gang.start_timeout": "it was not up[ within {limit_s}], so it is stopped and tried again",
     "node.pool_changed": "it says that it is in another pool now; it is left out",

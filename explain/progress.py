@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 from explain.moments import day_clock, duration
 from explain.shares import percent as written
 from explain.wording import Tone
+from explain.work import Work
 from scheduler.core.state import Job, Node, declared_rate, expected_steps
 from scheduler.core.transitions import TERMINAL, JobState
 
@@ -60,13 +61,13 @@ def length_of(job: Job) -> Length:
 
 def length_line(job: Job) -> str:
     """Say the same in a line."""
-    known = length_of(job)
-    steps = f"{known.steps:,.0f} steps"
+    known, work = length_of(job), Work(job.samples_per_step)
+    steps = work.amount(known.steps)
     if known.known_from == "declared":
         return f"Length: {steps}, as declared."
     if known.kin_ended:
-        low, high = known.kin_took
-        took = f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
+        low, high = map(work.count, known.kin_took)
+        took = low if low == high else f"{low} to {high}"
         kin = f"{known.kin_ended} of its kin that went further took {took}"
     elif known.kin_running:
         kin = f"{known.kin_running} of its kin run, and are further"

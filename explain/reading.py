@@ -19,6 +19,7 @@ from explain.refusals import (
     unanswered,
 )
 from explain.story import End, Ends, Story
+from scheduler.blame import blamed_on
 from scheduler.journal import recover
 from schemas.codec import decode_event
 from schemas.events import NodeMeasured
@@ -58,7 +59,8 @@ async def read_bus(bus: Bus, cell: str | None = None) -> Reading:
         Unreadable: The log is damaged.
     """
     cell = await _chosen(bus, cell)
-    found = await recover(bus, cell)
+    with blamed_on(None):
+        found = await recover(bus, cell)
     newest_s = await newest(bus, TOPICS)
     word = await bus.latest(CELLS.name, cell)  # of others nobody says that they lead this one
     said_s = 0.0 if word is None else word.time_s
@@ -90,7 +92,8 @@ async def read_story(bus: Bus, cell: str, job: str, end: int) -> Story:
     """
     story = Story(job)
     async for entry in entries(bus, cell, story.wanted, end):
-        story.take(entry)
+        with blamed_on(entry.number):
+            story.take(entry)
     return story
 
 
@@ -102,7 +105,8 @@ async def read_ends(bus: Bus, cell: str, jobs: Collection[str], end: int) -> dic
     """
     ends = Ends(jobs)
     async for entry in entries(bus, cell, ends.wanted, end):
-        ends.take(entry)
+        with blamed_on(entry.number):
+            ends.take(entry)
     return ends.found
 
 
@@ -119,9 +123,10 @@ async def read_refusals(bus: Bus, reading: Reading) -> list[Refusal]:
         return [one async for one in entries(bus, reading.cell, wanted, state.number, begin)]
 
     bad = await holding(WANTED_OF_REFUSALS) if state.number else []
-    ended = ended_badly(one for one in bad if one.at_s >= state.now_s - RECENT_S)
-    issued = await holding([f'"{name}"'.encode() for name in ended]) if ended else []
-    return [*refusals(ended, issued), *unanswered(state)]
+    with blamed_on(None):
+        ended = ended_badly(one for one in bad if one.at_s >= state.now_s - RECENT_S)
+        issued = await holding([f'"{name}"'.encode() for name in ended]) if ended else []
+        return [*refusals(ended, issued), *unanswered(state)]
 
 
 async def read_curves(bus: Bus, cell: str, job: str, end: int) -> Curves:
@@ -132,10 +137,11 @@ async def read_curves(bus: Bus, cell: str, job: str, end: int) -> Curves:
     """
     found: list[Sample] = []
     async for entry in entries(bus, cell, (*WANTED, b'"JobAccepted"'), end):
-        for kind, fields in entry.decision.get("facts", ()):
-            if kind == "JobAccepted" and fields["job"] == job:
-                found = []
-        found += [one for name, one in samples_in(entry.at_s, entry.decision) if name == job]
+        with blamed_on(entry.number):
+            for kind, fields in entry.decision.get("facts", ()):
+                if kind == "JobAccepted" and fields["job"] == job:
+                    found = []
+            found += [one for name, one in samples_in(entry.at_s, entry.decision) if name == job]
     return curves_of(found)
 
 

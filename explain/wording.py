@@ -11,6 +11,7 @@ from typing import Literal
 from explain.moments import day_clock, duration, is_simulated
 from explain.phrases import PHRASES
 from explain.shares import few
+from explain.work import STEPS, Work
 from scheduler.policies.interface import Figure, Need, Reason
 
 #: How something said sounds; `change` is neither good nor bad, and worth a look.
@@ -110,9 +111,10 @@ _SLOT = re.compile(r"\{([a-z_:0-9]+)\}")
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """How to write moments: relative to the beginning of the log."""
+    """How to write moments, relative to the beginning of the log, and the work of a job."""
 
     origin_s: float
+    work: Work = STEPS
 
     def second(self, at_s: float) -> str:
         """Write a moment of a history; in real time to the second, as much happens in a minute."""
@@ -124,7 +126,9 @@ class Wording:
         if name in _MOMENTS or (name == "due_s" and rule in _AT_DUE):
             return "never" if value == float("inf") else day_clock(value, self.origin_s)
         if name.endswith("steps_per_s"):
-            return f"{few(value)} steps/s"
+            return self.work.speed(value)
+        if name == "step_kept":
+            return self.work.place(value)
         if name.endswith("gpu_s"):
             return f"{few(value / 3600, 2)} GPU h"
         if name.endswith("_s"):

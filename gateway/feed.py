@@ -20,6 +20,7 @@ from gateway.index import Index, Mark, Place, open_index
 from gateway.leading import Leading
 from gateway.log import ServedLog
 from gateway.meter import Meter
+from scheduler.blame import blamed_on
 from scheduler.core.state import ClusterState
 from scheduler.core.transitions import InvalidTransition
 from scheduler.journal import JournalReader, folding, recover
@@ -77,18 +78,19 @@ class Fold:
             if entry is None:
                 continue
             self._after = self.offset
-            decision = orjson.loads(entry.decision)
-            subjects = [] if index is None else mentions(orjson.loads(entry.stimulus), decision)
-            if index is not None:
-                index.before(self.state, entry)
-            for _ in folding(self.state, entry, decision):
-                if not shown:
-                    await asyncio.sleep(0)
-            if index is not None:
-                size = len(record.value or b"")
-                samples = dict(samples_in(entry.at_s, decision))
-                index.take(self.state, entry, subjects, record.offset, size, samples)
-                await index.mark_if_due(self.state)
+            with blamed_on(entry.number):
+                decision = orjson.loads(entry.decision)
+                subjects = [] if index is None else mentions(orjson.loads(entry.stimulus), decision)
+                if index is not None:
+                    index.before(self.state, entry)
+                for _ in folding(self.state, entry, decision):
+                    if not shown:
+                        await asyncio.sleep(0)
+                if index is not None:
+                    size = len(record.value or b"")
+                    samples = dict(samples_in(entry.at_s, decision))
+                    index.take(self.state, entry, subjects, record.offset, size, samples)
+                    await index.mark_if_due(self.state)
             turn += 1
             if turn % _TURN == 0:
                 await asyncio.sleep(0)

@@ -14,6 +14,7 @@ import orjson
 from pydantic import ValidationError
 
 from bus.contract import Record, Unreadable
+from scheduler.blame import blamed_on
 from scheduler.core.canonical import state_hash
 from scheduler.core.engine import Engine
 from scheduler.core.facts import FACTS
@@ -32,6 +33,7 @@ from scheduler.policies.registry import make_policy
 from scheduler.snapshots import Snapshots
 from scheduler.story import subject_of
 from schemas.journal import RawEntry
+from schemas.parse import first_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,10 @@ def _stimulus(entry: RawEntry, policies: Callable[[str], Policy]) -> Stimulus:
         stimulus = stimulus_from_dict(orjson.loads(entry.stimulus))
     except UnknownRecord as error:
         raise Unreadable(f"{where}: {error}") from error
-    except (ValidationError, KeyError, TypeError, ValueError) as error:
+    except ValidationError as error:
+        wrong = first_error(error, "stimulus", "data")
+        raise Unreadable(f"{where}: {wrong.field}: {wrong.reason}") from error
+    except (KeyError, TypeError, ValueError) as error:
         what = str(error).splitlines()[0]
         raise Unreadable(f"{where}: its stimulus cannot be read: {what}") from error
     if isinstance(stimulus.data, LeaderStarted):
@@ -226,7 +231,7 @@ def nothing(reader: JournalReader) -> Result:
 def _difference(entry: RawEntry, replayed: dict[str, Any]) -> Difference:
     recorded = orjson.loads(entry.decision)
     stimulus = orjson.loads(entry.stimulus)
-    try:
+    with blamed_on(entry.number):
         for name, _ in recorded["facts"]:
             if name not in FACTS:
                 raise Unreadable(
@@ -234,10 +239,6 @@ def _difference(entry: RawEntry, replayed: dict[str, Any]) -> Difference:
                     "upgrade to read it"
                 )
         job = _job_of(recorded, replayed, stimulus)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise Unreadable(
-            f"journal entry {entry.number}: its decision cannot be read ({error})"
-        ) from error
     return Difference(entry.number, entry.at_s, stimulus, recorded, replayed, job)
 
 

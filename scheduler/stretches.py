@@ -22,6 +22,7 @@ from multiprocessing.connection import Connection, wait
 import orjson
 
 from bus.contract import Record, Unreadable
+from scheduler.blame import blamed_on
 from scheduler.core.canonical import state_hash, state_to_json
 from scheduler.core.restore import state_from_dict
 from scheduler.core.state import ClusterState
@@ -114,7 +115,7 @@ def _cut(
     What is wrong with the journal is handed on with the stretch before: what differs in it comes
     first.
     """
-    state, held = ClusterState(), list[RawEntry]()
+    state, held, ends = ClusterState(), list[RawEntry](), ""
     begins, trouble = state_to_json(state), None
     try:
         for entry in found:
@@ -122,15 +123,19 @@ def _cut(
                 state.cell = reader.cell or ""
                 begins = state_to_json(state)
             held.append(entry)
-            fold(state, entry)
+            with blamed_on(entry.number):
+                fold(state, entry)
             if snapshots.check(state, entry.digest) or len(held) == LENGTH:
-                ends = state_to_json(state)
-                yield _Stretch(begins, held, hashlib.sha256(ends).hexdigest())
-                begins, held = ends, []
+                after = state_to_json(state)
+                yield _Stretch(begins, held, hashlib.sha256(after).hexdigest())
+                begins, held = after, []
+        if held:
+            with blamed_on(held[-1].number):
+                ends = state_hash(state)
     except Exception as error:  # noqa: BLE001 - raised in its turn
         trouble = error
     if held or trouble is not None:
-        yield _Stretch(begins, held, "" if trouble else state_hash(state), trouble)
+        yield _Stretch(begins, held, ends, trouble)
 
 
 # --- the processes -----------------------------------------------------------------------------

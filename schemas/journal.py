@@ -165,6 +165,12 @@ def _digest(
     return hashlib.sha256(body).hexdigest()
 
 
+#: How readers fail at an entry whose parts are missing, or of another form than schedulers write.
+MISSHAPEN: tuple[type[Exception], ...] = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError,
+)  # fmt: skip
+
+
 class RawEntry(NamedTuple):
     """A journal entry as it was written, its parts still bytes; the chain vouches for them."""
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import sys
 from collections.abc import Mapping, MutableMapping
 from datetime import UTC, datetime
@@ -70,7 +71,17 @@ class _Lines(logging.Formatter):
             shown = " ".join(f"{name}={_shown(value)}" for name, value in fields.items())
             return f"{at} [{level}] {record.name}: {said} {shown}" + (f"\n{trace}" if trace else "")
         line = {**fields, "event": said, "level": level, "logger": record.name, "timestamp": at}
-        return json.dumps({**line, "exception": trace} if trace else line, default=repr)
+        line = {**line, "exception": trace} if trace else line
+        return json.dumps(_in_json(line), default=repr, allow_nan=False)
+
+
+def _in_json(value: object) -> object:
+    """Give a value of which JSON can write every number: it has none for `nan` and `inf`."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(name): _in_json(one) for name, one in value.items()}
+    return [*map(_in_json, value)] if isinstance(value, list | tuple) else value
 
 
 def _shown(value: object) -> str:

@@ -57,7 +57,8 @@ class Format:
     name: str
     required: Mapping[str, tuple[str, ...]]
     optional: Mapping[str, tuple[str, ...]]
-    #: What it gives counts if the row has no problems; None: of a job that used no GPU.
+    #: What it gives counts if the row has no problems; None: of a job that used no GPU, whatever
+    #: else is in the row.
     parse: Callable[[Row], Parsed | None]
 
     def missing(self, header: tuple[str, ...]) -> list[str]:
@@ -107,6 +108,8 @@ def _pollux(row: Row) -> Parsed:
 
 
 def _generic(row: Row) -> Parsed | None:
+    if _is_zero(row, "num_gpus") or _is_zero(row, "duration"):
+        return None  # accounting has those that needed processors alone, and that never ran
     job = row.name("job_id")
     submit_s = _moment(row, "submit_time")
     gpus = row.integer("num_gpus", 0, _GPUS_MAX)
@@ -122,13 +125,16 @@ def _generic(row: Row) -> Parsed | None:
         row.bad("deadline", f"{kinds[0]}, but the submission {kinds[1]}")
     elif deadline_s < submit_s:
         row.bad("deadline", "is before the job's submission")
-    if not gpus or not duration_s:
-        return None  # accounting has those that needed processors alone, and that never ran
     # A step is a second's work of the recorded run, one sample each.
     steps = 1 if row.problems else max(1, round(duration_s))
     return TraceJob(
         row.line, job, submit_s, gpus, model, 1.0, steps, duration_s, deadline_s, tenant
     )
+
+
+def _is_zero(row: Row, column: str) -> bool:
+    text = row.text(column)
+    return is_number(text) and float(text) == 0.0
 
 
 def _is_date(row: Row, column: str) -> bool:

@@ -51,7 +51,7 @@ class Change:
         try:
             settings_from({**state.leader.settings, **self.settings})
         except (ValueError, TypeError) as error:
-            raise BranchError("settings", f"{error}") from error
+            raise BranchError("settings", f"{error}".removeprefix("settings: ")) from error
         for pool, _ in self.add:
             if pool not in state.pools or not state.pools[pool].nodes:
                 named = ", ".join(sorted(state.pools)) or "none yet"

@@ -14,10 +14,11 @@ import orjson
 
 from bus.contract import Record, Unreadable
 from explain.tide import Tide
+from scheduler.blame import blamed_on
 from scheduler.core import facts
 from scheduler.core.canonical import state_to_json
 from scheduler.core.lenders import agent_of, lender_id
-from scheduler.core.record import UnknownRecord, facts_from_dict
+from scheduler.core.record import facts_from_dict
 from scheduler.core.restore import state_from_dict
 from scheduler.core.state import ClusterState, Job, Totals
 from scheduler.core.stimuli import (
@@ -174,18 +175,19 @@ def read_origin(
             state.cell, began_s = reader.cell or "", one.at_s
         if origin is not None and one.at_s > origin.until_s:
             break
-        facts_now = _facts(one.decision, one.number)
-        fold(state, one)
-        seen.saw(stimulus, facts_now, state)
-        if origin is not None:
-            origin.record.deeds += deeds_of(stimulus.at_s, one.number, facts_now)
-            _take_outside(origin, stimulus)
-            tides.look(state)
-        elif one.number == entry:
-            origin = _origin_at(state, one.digest, began_s, hours)
-            seen.shortfall.begin(state)
-            tides = Tides(origin.at_s, origin.until_s)
-            tides.look(state)
+        with blamed_on(one.number):
+            fold(state, one)
+            facts_now = facts_from_dict(orjson.loads(one.decision))
+            seen.saw(stimulus, facts_now, state)
+            if origin is not None:
+                origin.record.deeds += deeds_of(stimulus.at_s, one.number, facts_now)
+                _take_outside(origin, stimulus)
+                tides.look(state)
+            elif one.number == entry:
+                origin = _origin_at(state, one.digest, began_s, hours)
+                seen.shortfall.begin(state)
+                tides = Tides(origin.at_s, origin.until_s)
+                tides.look(state)
     if not state.number:
         of = "" if reader.cell is None else f" of cell {reader.cell}"
         raise Unreadable(f"the log has no journal{of}: there is nothing to branch from")
@@ -195,17 +197,11 @@ def read_origin(
                 "entry",
                 f"there is no entry {entry}; the log ends at entry {state.number - 1}",
             )
-        origin = _origin_at(state, reader.digest, began_s, hours)
+        with blamed_on(state.number - 1):
+            origin = _origin_at(state, reader.digest, began_s, hours)
     _finish(origin, state, seen)
     origin.record.tide = tides.rows if origin.record.goes_on else []
     return origin
-
-
-def _facts(decision: bytes, number: int) -> list[object]:
-    try:
-        return facts_from_dict(orjson.loads(decision))
-    except (UnknownRecord, TypeError, KeyError, ValueError) as error:
-        raise Unreadable(f"journal: entry {number}: {error}") from error
 
 
 def _origin_at(state: ClusterState, digest: str, began_s: float, hours: float) -> Origin:

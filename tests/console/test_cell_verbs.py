@@ -7,8 +7,10 @@ import pytest
 from schemas.requests import FreezeLoans, SetPolicy, SetQuota
 from tests.builders import request_of
 from tests.console.conftest import Run
-from tests.console.stories import Teller
+from tests.console.stories import Teller, tell
 from tests.console.test_operate import said
+
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def test_loans_lists_and_freezes(tidegate: Run, log: Path) -> None:
@@ -42,6 +44,44 @@ def test_administrators_set_quotas_and_the_policy(tidegate: Run, log: Path) -> N
     found = tidegate.tells("policy", "--log", log)
     assert (found["set_by"], found["policy"]) == (None, found["configured"])
     assert tidegate.tells("quota", "--log", log)["quotas"] == []
+
+
+def test_more_guaranteed_than_there_is_is_said(tidegate: Run, log: Path, tmp_path: Path) -> None:
+    there = sum(node["gpu_count"] for node in tidegate.tells("nodes", "--log", log)["nodes"])
+    most = there + 1
+
+    def warning(*names: str, gpus: int = most) -> str:
+        return (
+            f"More is guaranteed than there is: {gpus} GPUs to {', '.join(names)}, "
+            f"and the cell has {there} GPUs."
+        )
+
+    gpus = "quota", "set", "acme", "--log", log, "--gpus"
+    assert warning("acme") in tidegate.does(*gpus, f"{most}..{most}").err
+    assert "guaranteed than" not in tidegate.does(*gpus, f"{there}..{most}").err
+    assert "guaranteed than" not in tidegate.does(*gpus, str(most)).err, "at most, and no more"
+    policy = "policy", "set", "--log", log
+    assert warning("a", "b") in tidegate.does(*policy, f"tide:quotas.a={there}..:quotas.b=1..").err
+    assert "guaranteed than" not in tidegate.does(*policy, f"tide:quotas.a={there}..").err
+
+    told, path = tell(), tmp_path / "set.db"
+    args = SetQuota(tenant="acme", gpus=99, guaranteed=99)
+    told.feed(request_of(told.now_s, args, "r0", role="admin"))
+    told.write(path)
+    assert "More is guaranteed than there is: 99 GPUs to acme, and" in tidegate.does(
+        "quota", "--log", path
+    ).out.replace("\n", " ")
+    together = tidegate.does("quota", "set", "else", "--gpus", "1..1", "--log", path).err
+    assert "100 GPUs to acme, else" in together
+
+
+def test_a_guarantee_that_nobody_heeds_is_said(tidegate: Run, tmp_path: Path) -> None:
+    log = tmp_path / "fifo.db"
+    tidegate.does("journal", "import", GOLDEN / "fifo.jsonl.zst", "--log", log)
+    gpus = "quota", "set", "acme", "--log", log, "--gpus"
+    ran = tidegate.does(*gpus, "1..2")
+    assert "fifo decides, which knows no guarantees; tide does." in ran.err
+    assert "guarantees" not in tidegate.does(*gpus, "2").err
 
 
 @pytest.mark.parametrize("reason", ["closed [/launch]", "see [red] team"])

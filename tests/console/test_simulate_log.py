@@ -52,6 +52,33 @@ def test_the_record_of_a_simulation_answers_what_a_log_does(
     assert "simulation" in refused.err
 
 
+def test_work_is_told_in_units_that_people_count(tidegate: Run, tmp_path: Path) -> None:
+    """The simulator cuts each into thousands of steps, which mean nothing to anybody."""
+    log, trace = tmp_path / "run.db", tmp_path / "long.csv"
+    trace.write_text("job_id,submit_time,num_gpus,duration\na,0,4,9000\nb,900,2,9000\n")
+    tidegate(
+        "simulate", "--workload", trace, "--policy", "tide", "--nodes", "1", "--hours", "1",
+        "--processes", "1", "--log", log,
+    )  # fmt: skip
+    jobs = tidegate.tells("jobs", "--log", log)["jobs"]
+    job = next(one for one in jobs if one["state"] == "running" and one["step"])
+    known = tidegate.tells("why", job["job"], "--log", log)
+    per_step = known["spec"]["samples_per_step"]
+    assert per_step == 1 / 65_536
+    shown = tidegate.does("why", job["job"], "--log", log).out
+    total, done = job["total_steps"] * per_step, job["step"] * per_step
+    assert f"Length: {total:,.0f} units of work, as declared." in shown
+    assert f"unit {done:,.3g} of its work was recorded" in shown
+    assert "steps/s" not in shown
+    assert "samples/s" not in shown
+    point = known["curve"]["points"][0]
+    assert f"{point['gpus']}  {point['samples_per_s']:.4g}  modelled".split() in [
+        line.strip("│ ▸").split() for line in shown.splitlines()
+    ]
+    assert "A unit of a simulated job's work is an iteration" in shown
+    assert "from unit" in tidegate.does("timeline", job["job"], "--log", log).out
+
+
 def test_nodes_fail_and_the_log_of_it_replays(tidegate: Run, tmp_path: Path) -> None:
     log, document = tmp_path / "run.db", tmp_path / "o.json"
     asked = (

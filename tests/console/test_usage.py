@@ -242,6 +242,25 @@ def test_a_closed_pipe_is_no_traceback(log: Path) -> None:
     assert b"Traceback" not in ran.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "argument"),
+    [
+        (("why", ""), "JOB"),
+        (("logs", ""), "JOB"),
+        (("cancel", ""), "JOB"),
+        (("node", "drain", ""), "NODE"),
+        (("quota", "set", "", "--gpus", "3"), "TENANT"),
+        (("loans", "recall", ""), "LENDER"),
+    ],
+)
+def test_an_argument_of_no_letter_is_named(
+    tidegate: Run, log: Path, words: tuple[str, ...], argument: str
+) -> None:
+    """A variable of the shell that is not set, say; `: no such job` told nobody that."""
+    said = tidegate.refuses(*words, "--log", log)
+    assert said == f"{argument}: is empty; name one.\n"
+
+
 def test_what_is_not_utf8_is_named(tidegate: Run, log: Path) -> None:
     said = tidegate.refuses("why", os.fsdecode(b"e\xff"), "--log", log)
     assert said == "e\\xff is not UTF-8; write it in letters that are.\n"

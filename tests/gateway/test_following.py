@@ -7,6 +7,7 @@ from contextlib import closing
 from functools import partial
 from itertools import count, pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,10 @@ from scheduler.core.canonical import state_to_json
 from schemas.topics import JOURNAL
 from tests.gateway.conftest import Serving
 from tests.gateway.growing import grow
+from tests.golden.alter import Capture, ran, rechained
 from tests.patience import PATIENCE_S
+
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 async def test_a_log_is_followed_and_may_begin_empty(
@@ -166,6 +170,24 @@ async def test_a_journal_that_stays_damaged_is_read_each_minute_for_days(
         with pytest.raises(Unreadable, match="is not open now"):
             await closed.advance()
     assert closed.generation == 1100
+
+
+async def test_an_entry_that_no_scheduler_writes_is_named(
+    tmp_path: Path, capsys: Capture, serving: Serving
+) -> None:
+    """Its digest fits: whoever forged it chained it anew. It was said to be a bug of ours."""
+
+    def forged(number: int, _: dict[str, Any], decision: dict[str, Any]) -> None:
+        if number == 200:
+            decision["reasons"] = 7
+
+    exported, log = tmp_path / "forged.jsonl", tmp_path / "forged.db"
+    rechained(GOLDEN / "verbs.jsonl.zst", exported, forged)
+    assert ran(capsys, "journal", "import", exported, "--log", log)[0] == 0
+    async with serving(log, keep_index=False, ready=False) as served:
+        feeds = served.gateway.cells.feeds
+        await served.until(lambda: any(feed.problem for feed in feeds.values()))
+        assert "journal entry 200 holds what no scheduler writes" in served.feed.problem
 
 
 async def test_past_states_are_kept_within_bounds(log: Path, serving: Serving) -> None:

@@ -171,6 +171,9 @@ def test_jobs_like_one_of_the_log_come_at_the_entry_and_are_as_it_is(night: Path
     assert refused.value.part == "jobs"
     with pytest.raises(BranchError, match=r"2,000 are added, and 1,000 may be in all"):
         branch(begin, Change(jobs=((like.id, 1000), (like.id, 1000))))
+    with pytest.raises(BranchError) as wrong:
+        branch(begin, Change(settings={"cycle_s": -1.0}))
+    assert wrong.value.reason == "cycle_s must be above 0, below 1e9, got -1.0", "the part once"
     back = pickle.loads(pickle.dumps(refused.value))  # runs are made by other processes
     assert (back.part, back.reason) == (refused.value.part, refused.value.reason)
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,6 +52,18 @@ def test_one_object_a_line_with_who_says_it(capsys: pytest.CaptureFixture[str]) 
     assert (said[0]["cell"], said[0]["epoch"], said[0]["level"]) == ("west", 3, "info")
     assert said[1]["logger"] == "asyncio"
     assert "ValueError: broken" in said[3]["exception"]
+
+
+def test_what_json_has_no_number_for_is_a_text(capsys: pytest.CaptureFixture[str]) -> None:
+    log = configure(LogSection(), role="scheduler", limit_s=math.inf)  # type: ignore[arg-type]
+    log.info("fits", loss=math.nan, bounds=(-math.inf, 1.0), by={("a", 1): [math.inf, 2]}, held=0.5)
+
+    def refused(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    said = json.loads(capsys.readouterr().err, parse_constant=refused)
+    assert (said["loss"], said["limit_s"], said["held"]) == ("nan", "inf", 0.5)
+    assert (said["bounds"], said["by"]) == (["-inf", 1.0], {"('a', 1)": ["inf", 2]})
 
 
 def test_text_for_people(capsys: pytest.CaptureFixture[str]) -> None:

@@ -199,6 +199,26 @@ def test_a_file_whose_rows_are_all_left_out_says_why(tmp_path: Path) -> None:
     assert "2 of 2 rows are left out: their jobs had no GPU, or ran for 0 s." in text
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        "b,5,0,60,Unknown",  # no moment
+        "b,5,0,60,2020-01-01 00:10:00",  # a date beside seconds
+        "b,5,0,60,4",  # before its submission
+        "b,Unknown,0,60,",
+        "b,5,0,Unknown,",  # it has not ended
+        "b,5,0.0,-1,",
+        "b,5,Unknown,0,",
+        "b c,5,1,0,",
+        "a,5,1,0e0,",
+    ],
+)
+def test_what_is_wrong_in_a_row_that_is_left_out_refuses_no_file(tmp_path: Path, row: str) -> None:
+    workload = read_workload(write(tmp_path, f"{PHILLY_HEAD},deadline\na,0,1,60,90\n{row}\n"))
+    assert [job.submission.job for job in workload.jobs] == ["a"]
+    assert "1 of 2 rows are left out: their jobs had no GPU, or ran for 0 s." in workload.notes
+
+
 def test_duplicate_id_names_the_first_line(tmp_path: Path) -> None:
     error = refused(tmp_path, f"{PHILLY_HEAD}\na,0,1,60\na,1,1,60\n")
     assert str(error.bad[0]) == "line 3, job_id: 'a' is on line 2 too"
