@@ -7,6 +7,14 @@ class CheckpointError(Exception):
     """A checkpoint could not be stored, found or fetched; the text says what to do."""
 
 
+class Unstorable(CheckpointError):
+    """What is to be stored is at fault itself, so that another try would end the same way."""
+
+
+class OtherContent(Unstorable):
+    """The store holds this checkpoint already, with other content, and keeps that."""
+
+
 class Damaged(CheckpointError):
     """The store does not hold what was stored; an older checkpoint may still be good."""
 

@@ -21,7 +21,13 @@ from typing import Literal
 
 from runtime.checkpoints.catalogue import Catalogue, Checkpoint, missing
 from runtime.checkpoints.download import Download
-from runtime.checkpoints.errors import CheckpointError, Damaged, explained
+from runtime.checkpoints.errors import (
+    CheckpointError,
+    Damaged,
+    OtherContent,
+    Unstorable,
+    explained,
+)
 from runtime.checkpoints.filesystem import Filesystem
 from runtime.checkpoints.manifest import (
     MANIFEST,
@@ -366,7 +372,7 @@ def _seal(
             manifest.files,
             manifest.empty_folders,
         ):
-            raise CheckpointError(
+            raise OtherContent(
                 f"{address}: is committed with other content; what is committed never "
                 "changes: commit under another step or a higher epoch"
             )
@@ -376,7 +382,7 @@ def _seal(
     else:
         data = encode(manifest)
         if len(data) > MAX_MANIFEST_BYTES:
-            raise CheckpointError(f"{address}: has too many files; pack them into fewer")
+            raise Unstorable(f"{address}: has too many files; pack them into fewer")
         catalogue.filesystem.write(f"{folder}/{MANIFEST}", data)
     if catalogue.manifest(folder) != manifest or missing(catalogue.filesystem, folder, manifest):
         raise CheckpointError(

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from runtime.core import CheckpointDone, CheckpointLost, Report
-from runtime.executors.attempt import Attempt
+from runtime.executors.attempt import Attempt, Outcome
 from runtime.executors.failures import Failure
 from runtime.executors.fetching import Fetch
 from runtime.executors.gang_record import GangRecord
@@ -68,6 +68,14 @@ class GangCheckpoints(CheckpointUploader):
             self._fetch = None
 
     # --- to store ---
+
+    @property
+    def lost_result(self) -> Outcome | None:
+        """How a job ends that is done, and whose newest checkpoint no store takes; None: it may."""
+        if self.newest_is_durable or (why := self.why_never_durable) is None:
+            return None
+        error = f"it is done, but its result cannot be stored: {why}"
+        return Outcome(False, error, retriable=False)
 
     @property
     def is_asked(self) -> bool:
