@@ -45,7 +45,7 @@ class GangCheckpoints(CheckpointUploader):
             here: The newest that lies where workers read it; its upload may be under way.
         """
         for one in (here, self.known):
-            if one is not None and one[0] >= self.step:
+            if one is not None and one[0] >= self.step and _is_text(one[1]):
                 return one
         if self.step == 0:
             return 0, None
@@ -132,3 +132,12 @@ class GangCheckpoints(CheckpointUploader):
     def _lose(self, error: str) -> None:
         self._asked_by_s = None
         self._report(CheckpointLost(self._record.job, self._record.epoch, error))
+
+
+def _is_text(path: Path | None) -> bool:
+    """Whether a path is Unicode: no record holds another, and what cannot be read ends agents."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
