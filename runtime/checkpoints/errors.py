@@ -32,6 +32,8 @@ def explained(error: Exception, doing: str, where: str) -> CheckpointError:
     number = error.errno if isinstance(error, OSError) else None
     if number in (errno.ENOSPC, errno.EDQUOT):
         advice = "no room is left; free some, or keep fewer checkpoints"
+    elif number == errno.ENAMETOOLONG or code == "KeyTooLongError":
+        return Unstorable(f"{reason}: its name is longer than a store takes; give it a shorter one")
     elif number == errno.EROFS:
         advice = "it can only be read; mount it writable, or name another place"
     elif isinstance(error, PermissionError) or code in ("AccessDenied", "403"):

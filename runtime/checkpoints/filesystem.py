@@ -9,6 +9,7 @@ import copy
 import os
 import re
 import shutil
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -186,7 +187,8 @@ class Filesystem:
                     for piece in pieces:
                         stream.write(piece)
                 return
-            draft = Path(f"{whole}.{os.getpid()}.draft")
+            # A name of its own: one made of the file's may be longer than a disk takes.
+            draft = Path(whole).with_name(f".{os.getpid()}-{threading.get_ident()}.draft")
             make_folder(draft.parent)
             try:
                 with draft.open("wb") as stream:

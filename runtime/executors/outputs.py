@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runtime.checkpoints.errors import CheckpointError
+from runtime.checkpoints.errors import CheckpointError, Unstorable
 from runtime.checkpoints.store import CheckpointStore
 from runtime.core.messages import OutputsStored
 from runtime.executors.folder import WORK
@@ -141,7 +141,12 @@ def _stored(
             continue
         with os.fdopen(number, "rb") as file:
             size = os.fstat(number).st_size
-            store.keep_output(order.job, epoch, path, _pieces(file.fileno(), size))
+            try:
+                store.keep_output(order.job, epoch, path, _pieces(file.fileno(), size))
+            except Unstorable as error:  # the job would wait for it for ever
+                found.files.remove(path)
+                why = str(error).rpartition(": ")[2]  # as `explained` makes it
+                found.left_out.append(f"{path}: {why}")
     return store.outputs_kept(order.job, epoch, order.spec.first_epoch)
 
 

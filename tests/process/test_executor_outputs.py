@@ -119,6 +119,25 @@ def test_a_job_is_complete_once_the_store_has_its_outputs(
         assert kept(jig) == {"c.txt": "3"}
 
 
+def test_a_name_as_long_as_a_disk_takes_is_kept_and_one_that_no_store_takes_is_left_out(
+    jig: Bench,
+) -> None:
+    """The job was tried for ever, and held its GPUs."""
+    long = "a" * 255
+    program = shell(f"echo 1 > {long}; echo 2 > c", outputs=["*"])
+    jig.start(program)
+    jig.hears(GangCompleted)
+    assert kept(jig) == {long: "1", "c": "2"}
+    # A path may have 4095 bytes.
+    deep = f"{jig.root}/{'/'.join(['s' * 99] * 40)}"[:3900].rstrip("/")
+    with bench(jig.root / "far", store=CheckpointStore(f"file://{deep}")) as far:
+        far.start(program)
+        far.hears(GangCompleted)
+        (said,) = far.all(OutputsStored)
+        assert said.files == 1
+        assert f"{long}: its name is longer than a store takes" in said.left_out
+
+
 @need_root
 def test_a_tenants_outputs_are_read_as_its_user(place: Path) -> None:
     secret = place / "secret"
