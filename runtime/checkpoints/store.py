@@ -236,7 +236,9 @@ class CheckpointStore:
             with self.fetches.counting(TransferFlow(self._rate, progress, stop)) as flow:
                 return Download(catalogue.filesystem, folder, checkpoint.manifest, flow).fetch(into)
         except Damaged:
-            catalogue.damaged.add(folder)
+            with suppress(CheckpointError):  # a store that has gone away has damaged nothing
+                if catalogue.manifest(folder) is not None:
+                    catalogue.damaged.add(folder)
             raise
         except OSError as error:
             raise explained(error, "write the checkpoint", str(into)) from error
