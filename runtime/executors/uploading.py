@@ -27,6 +27,7 @@ from runtime.executors.local_checkpoints import (
 from runtime.executors.options import ExecutorOptions
 from runtime.executors.progress import AnnouncedCheckpoint
 from runtime.executors.removing import Removals
+from runtime.periodic import monotonic_s
 from runtime.threads import in_thread
 
 _MIB = 1024 * 1024
@@ -77,7 +78,7 @@ class UploadFailed:
 @dataclass(slots=True)
 class _Upload:
     checkpoint: LocalCheckpoint
-    begun_s: float
+    begun_s: float  #: By the monotonic clock.
     stop: threading.Event
     future: "Future[Checkpoint]"
 
@@ -162,7 +163,7 @@ class CheckpointUploader:
             result = self._ended(upload, now_s)
         if self._upload is None and self._waiting is not None and now_s >= self._again_s:
             checkpoint, self._waiting = self._waiting, None
-            self._begin(checkpoint, now_s)
+            self._begin(checkpoint)
         return result
 
     def reported(self, uploaded: Uploaded) -> None:
@@ -187,7 +188,7 @@ class CheckpointUploader:
             self._upload.stop.set()
             self._upload = None
 
-    def _begin(self, checkpoint: LocalCheckpoint, now_s: float) -> None:
+    def _begin(self, checkpoint: LocalCheckpoint) -> None:
         stop = threading.Event()
         step, source = checkpoint.step, checkpoint.announced.path
         user = owner_of(checkpoint.run)
@@ -216,7 +217,7 @@ class CheckpointUploader:
                 self._store.retain(self._job, self._retention, needed, self._first_epoch)
             return stored
 
-        self._upload = _Upload(checkpoint, now_s, stop, in_thread(work))
+        self._upload = _Upload(checkpoint, monotonic_s(), stop, in_thread(work))
 
     def _ended(self, upload: _Upload, now_s: float) -> Uploaded | UploadFailed | None:
         error = upload.future.exception()
@@ -227,7 +228,8 @@ class CheckpointUploader:
             self._again_s, self._wait_s = 0.0, 1.0
             self._tidy()
             pause_s = upload.checkpoint.announced.pause_s
-            cost_s = max(0.0, now_s - upload.begun_s) if pause_s is None else pause_s
+            # Not by the time of day, which may be set meanwhile, by years after a boot.
+            cost_s = monotonic_s() - upload.begun_s if pause_s is None else pause_s
             return Uploaded(
                 upload.checkpoint, stored.uri, math.ceil(stored.size_bytes / _MIB), cost_s
             )

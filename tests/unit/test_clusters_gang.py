@@ -226,6 +226,17 @@ def test_what_a_run_began_from_is_not_lost_though_no_store_has_it_and_agents_cha
     )
 
 
+def test_a_clock_that_is_set_during_an_upload_makes_no_checkpoint_costly(desk: Desk) -> None:
+    """One that begins in 1970 made a cost that no event can carry."""
+    desk.store.away = False
+    trains(desk, saves=True)
+    desk.now_s += 1.7e9
+    desk.until(lambda: desk.all(CheckpointDone))
+    (done,) = desk.all(CheckpointDone)
+    assert isinstance(done, CheckpointDone)
+    assert done.cost_s < 1e6
+
+
 def test_a_checkpoint_whose_name_is_no_unicode_keeps_no_agent_from_beginning(desk: Desk) -> None:
     """No record can hold the path of what a run would go on from then."""
     run, name = trains(desk), os.fsdecode(b"\xff")
