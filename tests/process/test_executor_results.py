@@ -260,6 +260,19 @@ def test_a_result_that_no_store_takes_ends_the_job_and_stays_on_the_disk(
     assert jig.executor.running() == ()
 
 
+def test_a_result_that_no_store_takes_stays_as_long_as_other_runs(tmp_path: Path) -> None:
+    """Else such jobs would fill the disk."""
+    with bench(tmp_path, run_retention=2) as jig:
+        jig.start(says("touch \"$(printf 'c/\\377')\""), total_steps=20)
+        jig.hears(GangFailed)
+        wait_until(lambda: synced_of(jig.run()) is not None)
+        for number in range(3):
+            jig.start(python("raise SystemExit(3)"), job=f"k{number}")
+            jig.hears(GangFailed, number + 2)
+            jig.look()
+        wait_until(lambda: not jig.run().exists())
+
+
 def test_why_it_is_not_taken_can_be_recorded_whatever_its_folder_is_called(jig: Bench) -> None:
     link = "d=$(printf '\\377'); mkdir $d; ln -s ../c/weights $d/c"
     jig.start(says(link, name="\udcff/c"), total_steps=20)
