@@ -101,15 +101,14 @@ def claim(path: Path, run: Run, *, anew: bool = False) -> Claim:
     if path.exists() and not _parameters(path).exists() and not anew:
         fail(f"{path} exists and is not a demo's log; give another --log.")
     agents_dir(path).mkdir(parents=True, exist_ok=True)
-    lock = (agents_dir(path) / _LOCK).open("w")
+    lock = (agents_dir(path) / _LOCK).open("a")
     try:
         # Given up by the system when the process ends, however that comes about.
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if anew:
             _set_aside(path, run)
-        if not path.exists():  # agents that remember a log which is gone would disturb a new one
-            for old in _files(agents_dir(path)):
-                old.unlink()
+        if not path.exists():
+            _forget_agents(path)
         return Claim(_begun(path, run), lock)
     except BlockingIOError:
         lock.close()
@@ -146,6 +145,16 @@ def _set_aside(path: Path, run: Run) -> None:
         old.rename(agents_dir(previous) / old.name)
     before = "; the one before it is gone" if replaced else ""
     say(f"A new log begins; the last one is kept as {previous}{before}.")
+
+
+def _forget_agents(path: Path) -> None:
+    """Remove what agents remember of a log that is gone: they would disturb a new one."""
+    found, parameters = _files(agents_dir(path)), _parameters(path)
+    if found and parameters not in found:
+        fail(f"{agents_dir(path)} holds what no demo wrote; move it away, or give another --log.")
+    # What says whose they are goes last: it may be cut off.
+    for one in sorted(found, key=lambda one: one == parameters):
+        one.unlink()
 
 
 def _files(folder: Path) -> list[Path]:

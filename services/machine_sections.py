@@ -36,7 +36,8 @@ class WorkersSection(MachineOptions):
     #: root. `none`: the agent's user; then whoever may submit a job can read what the agent can:
     #: its keys, the store's login, other tenants' runs.
     isolation: Literal["tenant", "none"] = "tenant"
-    #: The first user id for tenants; the machine must have no account from there on.
+    #: The first user id for tenants; the machine must have no account from there on. Each agent of
+    #: a machine needs another, further away than it has tenants, or theirs would share users.
     first_uid: Annotated[int, Field(ge=1000, lt=2**31)] = 1_900_000_000
     #: More groups of those users, such as the one that may use the GPUs.
     groups: Names = ()

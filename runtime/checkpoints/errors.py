@@ -7,6 +7,14 @@ class CheckpointError(Exception):
     """A checkpoint could not be stored, found or fetched; the text says what to do."""
 
 
+class Unstorable(CheckpointError):
+    """What is to be stored is at fault itself, so that another try would end the same way."""
+
+
+class OtherContent(Unstorable):
+    """The store holds this checkpoint already, with other content, and keeps that."""
+
+
 class Damaged(CheckpointError):
     """The store does not hold what was stored; an older checkpoint may still be good."""
 
@@ -24,6 +32,8 @@ def explained(error: Exception, doing: str, where: str) -> CheckpointError:
     number = error.errno if isinstance(error, OSError) else None
     if number in (errno.ENOSPC, errno.EDQUOT):
         advice = "no room is left; free some, or keep fewer checkpoints"
+    elif number == errno.ENAMETOOLONG or code == "KeyTooLongError":
+        return Unstorable(f"{reason}: its name is longer than a store takes; give it a shorter one")
     elif number == errno.EROFS:
         advice = "it can only be read; mount it writable, or name another place"
     elif isinstance(error, PermissionError) or code in ("AccessDenied", "403"):

@@ -9,6 +9,7 @@ import copy
 import os
 import re
 import shutil
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -49,6 +50,8 @@ class Filesystem:
             )
         #: Whether it is a folder of this machine.
         self.is_local = isinstance(self._fs, LocalFileSystem)
+        #: Where the disk of a folder is mounted, as of its first use; "/": on the machine's own.
+        self._mount: Path | None = None
         #: Parts on their way at a time: one after the other, each waits for disk, digest and store
         #: in turn. A file system that is not made for it, such as SFTP, has but one connection.
         self.parts_at_once = PARTS_AT_ONCE if self.is_local or self._fs.async_impl else 1
@@ -186,7 +189,8 @@ class Filesystem:
                     for piece in pieces:
                         stream.write(piece)
                 return
-            draft = Path(f"{whole}.{os.getpid()}.draft")
+            # A name of its own: one made of the file's may be longer than a disk takes.
+            draft = Path(whole).with_name(f".{os.getpid()}-{threading.get_ident()}.draft")
             make_folder(draft.parent)
             try:
                 with draft.open("wb") as stream:
@@ -249,9 +253,26 @@ class Filesystem:
                 folder = "/".join([self._root, *names[:depth]])
                 self._fs.mkdir(folder, create_parents=False)
 
+    def _see_its_disk(self) -> None:
+        """See that the disk is still there: else what is written would lie on the machine's own.
+
+        Raises:
+            CheckpointError: it is not.
+        """
+        if self._mount is None:
+            root = Path(self._root)
+            self._mount = next(one for one in (root, *root.parents) if os.path.ismount(one))
+        if not os.path.ismount(self._mount):
+            raise CheckpointError(
+                f"{self.url}: {self._mount} is not mounted any more; mount it again, or, if it is "
+                "to be without, start the agent again"
+            )
+
     @contextmanager
     def _explained(self, doing: str, path: str) -> Iterator[None]:
         try:
+            if self.is_local:
+                self._see_its_disk()
             yield
         except CheckpointError:
             raise

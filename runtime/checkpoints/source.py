@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from runtime.checkpoints.errors import CheckpointError, explained
+from runtime.checkpoints.errors import CheckpointError, Unstorable, explained
 from runtime.identity import as_user
 
 #: The most files and folders of a checkpoint: as it reads and writes a manifest of many more, the
@@ -62,7 +62,7 @@ class SourceFile:
         except FileNotFoundError as error:
             raise CheckpointError(f"{self.where}: vanished while it was read; {_WAIT}") from error
         except OSError as error:
-            raise explained(error, "read the checkpoint", str(self.where)) from error
+            raise _unread(error, self.where) from error
 
     def _hold(self, now: os.stat_result) -> None:
         if (now.st_size, now.st_mtime_ns, (now.st_dev, now.st_ino)) != (
@@ -98,8 +98,9 @@ def look(source: Path, user: int | None = None, within: Path | None = None) -> S
         within: A folder above it that no job can replace; None: the one that it is in.
 
     Raises:
-        CheckpointError: there is none, it has no file or too many, or holds what is neither file
-            nor folder.
+        Unstorable: it has no file or too many, or holds what is neither file nor folder, or what
+            the user may not read.
+        CheckpointError: there is none, or the disk failed.
     """
     with as_user(user):
         return _looked(source, user, source.parent if within is None else within)
@@ -119,7 +120,7 @@ def _looked(source: Path, user: int | None, within: Path) -> Source:
                 for name, inner in _listed(within, where):
                     found += 1
                     if found > ENTRIES_MAX:
-                        raise CheckpointError(
+                        raise Unstorable(
                             f"{source}: holds more than {ENTRIES_MAX} files and folders; pack "
                             "them into fewer"
                         )
@@ -135,9 +136,9 @@ def _looked(source: Path, user: int | None, within: Path) -> Source:
     except FileNotFoundError as error:
         raise CheckpointError(f"{error.filename}: there is no such checkpoint; {_WAIT}") from error
     except OSError as error:
-        raise explained(error, "read the checkpoint", str(error.filename or source)) from error
+        raise _unread(error, error.filename or source) from error
     if not files:
-        raise CheckpointError(f"{source}: holds no file; {_WAIT}")
+        raise Unstorable(f"{source}: holds no file; {_WAIT}")
     by_path = sorted(files, key=lambda file: file.path)
     return Source(source, within, tuple(by_path), tuple(sorted(empty)), user)
 
@@ -183,8 +184,13 @@ def _listed(within: Path, folder: Path) -> Iterator[tuple[str, os.stat_result]]:
         os.close(descriptor)
 
 
+def _unread(error: OSError, where: object) -> CheckpointError:
+    said = explained(error, "read the checkpoint", str(where))
+    return Unstorable(str(said)) if error.errno in (errno.EACCES, errno.EPERM) else said
+
+
 def _no_plain_file(where: Path) -> CheckpointError:
-    return CheckpointError(
+    return Unstorable(
         f"{where}: is a link or a special file, or lies behind a link; a checkpoint is made of "
         "plain files"
     )
@@ -194,6 +200,6 @@ def _named(where: Path, path: str) -> None:
     try:
         path.encode()
     except UnicodeEncodeError as error:
-        raise CheckpointError(f"{where!r}: its name is not UTF-8; rename it") from error
+        raise Unstorable(f"{where!r}: its name is not UTF-8; rename it") from error
     if path in ("", "..") or len(path) > 4096:
-        raise CheckpointError(f"{where}: give the checkpoint's own path, of at most 4096 letters")
+        raise Unstorable(f"{where}: give the checkpoint's own path, of at most 4096 letters")

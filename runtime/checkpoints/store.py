@@ -21,7 +21,13 @@ from typing import Literal
 
 from runtime.checkpoints.catalogue import Catalogue, Checkpoint, missing
 from runtime.checkpoints.download import Download
-from runtime.checkpoints.errors import CheckpointError, Damaged, explained
+from runtime.checkpoints.errors import (
+    CheckpointError,
+    Damaged,
+    OtherContent,
+    Unstorable,
+    explained,
+)
 from runtime.checkpoints.filesystem import Filesystem
 from runtime.checkpoints.manifest import (
     MANIFEST,
@@ -230,7 +236,9 @@ class CheckpointStore:
             with self.fetches.counting(TransferFlow(self._rate, progress, stop)) as flow:
                 return Download(catalogue.filesystem, folder, checkpoint.manifest, flow).fetch(into)
         except Damaged:
-            catalogue.damaged.add(folder)
+            with suppress(CheckpointError):  # a store that has gone away has damaged nothing
+                if catalogue.manifest(folder) is not None:
+                    catalogue.damaged.add(folder)
             raise
         except OSError as error:
             raise explained(error, "write the checkpoint", str(into)) from error
@@ -366,7 +374,7 @@ def _seal(
             manifest.files,
             manifest.empty_folders,
         ):
-            raise CheckpointError(
+            raise OtherContent(
                 f"{address}: is committed with other content; what is committed never "
                 "changes: commit under another step or a higher epoch"
             )
@@ -376,7 +384,7 @@ def _seal(
     else:
         data = encode(manifest)
         if len(data) > MAX_MANIFEST_BYTES:
-            raise CheckpointError(f"{address}: has too many files; pack them into fewer")
+            raise Unstorable(f"{address}: has too many files; pack them into fewer")
         catalogue.filesystem.write(f"{folder}/{MANIFEST}", data)
     if catalogue.manifest(folder) != manifest or missing(catalogue.filesystem, folder, manifest):
         raise CheckpointError(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from runtime.checkpoints.errors import CheckpointError, Damaged
+from runtime.checkpoints.errors import Damaged, OtherContent
 from runtime.checkpoints.filesystem import Filesystem
 from runtime.checkpoints.manifest import MANIFEST, Manifest, StoredFile
 from runtime.checkpoints.source import Source
@@ -97,7 +97,7 @@ class Upload:
         """Upload a part unless it is there; give its file's path, its name and its size."""
         name = hashlib.sha256(data).hexdigest()
         if self._allowed is not None and name not in self._allowed:
-            raise CheckpointError(
+            raise OtherContent(
                 f"{self._filesystem.address(self._folder)}: is committed with other content; what "
                 "is committed never changes: commit under another step or a higher epoch"
             )

@@ -11,6 +11,7 @@
     committed.json   the newest checkpoint of this run that is in the store
     kept.json        the newest that is synced to this disk, and so outlives a loss of power
     closed           the agent has reported how the run ended, and stored the report
+    refused          and that it failed: no store takes what it may have as its result
     progress.jsonl, checkpoints/, work/, logs/, shim.log
 
 Imports little: the supervisor lives as long as its gang, and should cost a few MiB.
@@ -25,7 +26,7 @@ from runtime.untrusted_files import NULL, Shape, read_record
 
 ORDER, SHIM, STOP, EXIT = "order.json", "shim.json", "stop.json", "exit.json"
 RESIZE, WORLD = "resize.json", "world.json"
-COMMITTED, KEPT, CLOSED = "committed.json", "kept.json", "closed"
+COMMITTED, KEPT, CLOSED, REFUSED = "committed.json", "kept.json", "closed", "refused"
 PROGRESS, CHECKPOINTS, WORK, LOGS = "progress.jsonl", "checkpoints", "work", "logs"
 SHIM_LOG = "shim.log"
 

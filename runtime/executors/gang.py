@@ -77,8 +77,7 @@ class Gang(ABC, Generic[AnAttempt]):
         if attempt is None or not self._trains:
             return None
         said, per_step = attempt.progress, record.spec.samples_per_step
-        pace = said.pace(per_step)  # first: the rate may come from it
-        rate = said.samples_per_s(per_step)
+        pace, rate = said.pace(per_step), said.samples_per_s(per_step)  # which may come of it
         if said.step is None or rate is None:
             return None
         return GangProgress(record.job, record.epoch, self._step, rate, pace, said.metrics)
@@ -364,8 +363,9 @@ class Gang(ABC, Generic[AnAttempt]):
         if self._is_storing and self._now_s < self._upload_by_s:
             return
         self.checkpoints.give_up()
-        if ending == "failed":
-            self._finish(self._failure(self._outcome))
+        lost = self.checkpoints.lost_result if is_complete and self._stop is None else None
+        if ending == "failed" or lost is not None:  # else its GPUs would wait for ever
+            self._finish(self._failure(lost or self._outcome))
         elif is_complete and self.checkpoints.newest_is_durable:
             self._finish(GangCompleted(record.job, record.epoch, self._last_step()))
         elif is_complete and self._stop is None:

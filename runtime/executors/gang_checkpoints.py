@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from runtime.core import CheckpointDone, CheckpointLost, Report
-from runtime.executors.attempt import Attempt
+from runtime.executors.attempt import Attempt, Outcome
 from runtime.executors.failures import Failure
 from runtime.executors.fetching import Fetch
 from runtime.executors.gang_record import GangRecord
@@ -45,7 +45,7 @@ class GangCheckpoints(CheckpointUploader):
             here: The newest that lies where workers read it; its upload may be under way.
         """
         for one in (here, self.known):
-            if one is not None and one[0] >= self.step:
+            if one is not None and one[0] >= self.step and _is_text(one[1]):
                 return one
         if self.step == 0:
             return 0, None
@@ -68,6 +68,14 @@ class GangCheckpoints(CheckpointUploader):
             self._fetch = None
 
     # --- to store ---
+
+    @property
+    def lost_result(self) -> Outcome | None:
+        """How a job ends that is done, and whose newest checkpoint no store takes; None: it may."""
+        if self.newest_is_durable or (why := self.why_never_durable) is None:
+            return None
+        error = f"it is done, but its result cannot be stored: {why}"
+        return Outcome(False, error, retriable=False)
 
     @property
     def is_asked(self) -> bool:
@@ -124,3 +132,12 @@ class GangCheckpoints(CheckpointUploader):
     def _lose(self, error: str) -> None:
         self._asked_by_s = None
         self._report(CheckpointLost(self._record.job, self._record.epoch, error))
+
+
+def _is_text(path: Path | None) -> bool:
+    """Whether a path is Unicode: no record holds another, and what cannot be read ends agents."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True

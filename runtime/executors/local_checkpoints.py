@@ -21,6 +21,7 @@ from runtime.executors.folder import (
     EXIT,
     KEPT,
     ORDER,
+    REFUSED,
     STOP,
     read_json,
 )
@@ -148,9 +149,11 @@ def newest_synced(job: Path) -> SyncedCheckpoint | None:
 
 
 def has_unstored_result(run: Path) -> bool:
-    """Whether all workers of a run exited with 0, and its newest checkpoint is not stored."""
+    """Whether all workers of a run exited with 0, and its newest checkpoint can yet be stored."""
     record, kept = read_json(run / EXIT), read_json(run / KEPT)
     if record is None or record.get("failed") is not None or kept is None:
+        return False
+    if (run / REFUSED).exists():  # else the disk would fill
         return False
     stored = int((read_json(run / COMMITTED) or {"step": -1})["step"])
     return kept["step"] > stored and synced_of(run) is not None

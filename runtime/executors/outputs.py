@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runtime.checkpoints.errors import CheckpointError
+from runtime.checkpoints.errors import CheckpointError, Unstorable
 from runtime.checkpoints.store import CheckpointStore
 from runtime.core.messages import OutputsStored
 from runtime.executors.folder import WORK
@@ -111,10 +111,10 @@ def _kept(
     """Store what is there, however long the store is away; None: nothing of it is."""
     (order, epoch, run), job = where, where[0].job
     user, most, wait_s = owner_of(run), options.outputs_max_mib * _MIB, _WAIT_S
-    found = find(base, patterns, most, user)
+    found, done = find(base, patterns, most, user), set[str]()
     while (found.files or says_none) and not stop.is_set():
         try:
-            uri = _stored(options.store, order, epoch, base, found, user)
+            uri = _stored(options.store, order, epoch, base, found, done, user)
         except CheckpointError as error:
             _log.warning("job %s: outputs not stored, next try in %g s: %s", job, wait_s, error)
             stop.wait(wait_s)
@@ -129,9 +129,16 @@ def _kept(
 
 
 def _stored(
-    store: CheckpointStore, order: Order, epoch: int, base: Path, found: Found, user: int | None
+    store: CheckpointStore,
+    order: Order,
+    epoch: int,
+    base: Path,
+    found: Found,
+    done: set[str],
+    user: int | None,
 ) -> str:
-    for path in list(found.files):
+    """Store those that are not done yet: a link may last for a few of them at a time."""
+    for path in [path for path in found.files if path not in done]:
         try:
             with as_user(user):
                 number = _opened(base / path)
@@ -141,7 +148,13 @@ def _stored(
             continue
         with os.fdopen(number, "rb") as file:
             size = os.fstat(number).st_size
-            store.keep_output(order.job, epoch, path, _pieces(file.fileno(), size))
+            try:
+                store.keep_output(order.job, epoch, path, _pieces(file.fileno(), size))
+                done.add(path)
+            except Unstorable as error:  # the job would wait for it for ever
+                found.files.remove(path)
+                why = str(error).rpartition(": ")[2]  # as `explained` makes it
+                found.left_out.append(f"{path}: {why}")
     return store.outputs_kept(order.job, epoch, order.spec.first_epoch)
 
 

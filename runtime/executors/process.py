@@ -22,7 +22,7 @@ from runtime.core import (
 )
 from runtime.executors.adopting import adoptable, kill_orphans
 from runtime.executors.fetching import epochs, job_folder
-from runtime.executors.folder import CHECKPOINTS, CLOSED
+from runtime.executors.folder import CHECKPOINTS, CLOSED, REFUSED
 from runtime.executors.gang import GangOrder
 from runtime.executors.lease import LEASE, write_lease
 from runtime.executors.local_checkpoints import has_unstored_result
@@ -229,6 +229,8 @@ class ProcessExecutor:
                 gang.attempt.run.close()
             if gang.record.job in self._gangs:
                 return  # it was resumed, from this folder
+            if gang.attempt is not None and isinstance(gang.record.final, GangFailed):
+                (gang.attempt.folder / REFUSED).touch()
             old = [folder / FETCHED, folder / CODE]
             if isinstance(gang.record.final, GangCompleted):  # its result is durable
                 old += folder.glob(f"*/{CHECKPOINTS}")

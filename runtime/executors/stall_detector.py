@@ -6,6 +6,8 @@ from runtime.executors.sections import WorkerOptions
 
 #: A gang is stuck only after this many of its usual step intervals.
 _INTERVALS = 20
+#: A longer time between two looks does not count: the machine was suspended, or its clock was set.
+_UNSEEN_S = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -21,6 +23,10 @@ class StallDetector:
         self.kill_reason: str | None = None
         self.end_by_s: float | None = None
         self._options, self._job, self._is_resumed = options, job, is_resumed
+        self._looked_s: float | None = None
+        self._moved_s: float | None = None
+        #: Since its last step, for how long nobody looked.
+        self._unseen_s = 0.0
 
     def look(
         self,
@@ -46,7 +52,13 @@ class StallDetector:
         if moved_s is None and self._is_resumed:
             moved_s = begun_s  # a job that reported steps before is expected to again
         least_s = max(self._options.stuck_after_s, _INTERVALS * (step_interval_s or 0.0))
-        is_stuck = moved_s is not None and now_s - moved_s >= least_s
+        gap_s = 0.0 if self._looked_s is None else now_s - self._looked_s
+        if moved_s != self._moved_s:
+            self._unseen_s = 0.0
+        elif gap_s > max(least_s, _UNSEEN_S):
+            self._unseen_s += gap_s
+        self._looked_s, self._moved_s = now_s, moved_s
+        is_stuck = moved_s is not None and now_s - moved_s - self._unseen_s >= least_s
         self.since_s = moved_s if is_stuck else None
         if not is_stuck or before is not None:
             return

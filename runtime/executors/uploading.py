@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from runtime.checkpoints.errors import OtherContent, Unstorable
 from runtime.checkpoints.store import Checkpoint, CheckpointError
 from runtime.core import CheckpointDone
 from runtime.durable import write_json
@@ -26,6 +27,7 @@ from runtime.executors.local_checkpoints import (
 from runtime.executors.options import ExecutorOptions
 from runtime.executors.progress import AnnouncedCheckpoint
 from runtime.executors.removing import Removals
+from runtime.periodic import monotonic_s
 from runtime.threads import in_thread
 
 _MIB = 1024 * 1024
@@ -76,7 +78,7 @@ class UploadFailed:
 @dataclass(slots=True)
 class _Upload:
     checkpoint: LocalCheckpoint
-    begun_s: float
+    begun_s: float  #: By the monotonic clock.
     stop: threading.Event
     future: "Future[Checkpoint]"
 
@@ -99,6 +101,8 @@ class CheckpointUploader:
         self._sync, self._removals = CheckpointSync(), Removals()
         self._upload: _Upload | None = None
         self._waiting: LocalCheckpoint | None = None
+        #: What can never be uploaded, and why.
+        self._refused: tuple[LocalCheckpoint, str] | None = None
         self._again_s = 0.0
         self._wait_s = 1.0
         self._until_s = -math.inf
@@ -112,6 +116,12 @@ class CheckpointUploader:
     def newest_is_durable(self) -> bool:
         """Whether the newest checkpoint is in the store, or there is none here to upload."""
         return self.newest_here() is None or self.newest is None or self.newest.step <= self.step
+
+    @property
+    def why_never_durable(self) -> str | None:
+        """Why the newest checkpoint can never be uploaded; None: it can be, as far as is known."""
+        refused, why = self._refused or (None, None)
+        return why if refused is self.newest else None
 
     @property
     def runs(self) -> set[Path]:
@@ -153,7 +163,7 @@ class CheckpointUploader:
             result = self._ended(upload, now_s)
         if self._upload is None and self._waiting is not None and now_s >= self._again_s:
             checkpoint, self._waiting = self._waiting, None
-            self._begin(checkpoint, now_s)
+            self._begin(checkpoint)
         return result
 
     def reported(self, uploaded: Uploaded) -> None:
@@ -178,28 +188,36 @@ class CheckpointUploader:
             self._upload.stop.set()
             self._upload = None
 
-    def _begin(self, checkpoint: LocalCheckpoint, now_s: float) -> None:
+    def _begin(self, checkpoint: LocalCheckpoint) -> None:
         stop = threading.Event()
         step, source = checkpoint.step, checkpoint.announced.path
         user = owner_of(checkpoint.run)
         needed = (self._reported,)  # a job that is started now is started from there
 
         def work() -> Checkpoint:
-            stored = self._store.commit(
-                self._job,
-                checkpoint.epoch,
-                step,
-                source,
-                checkpoint.offered_s,
-                stop=stop,
-                user=user,
-                within=checkpoint.run,
-            )
+            try:
+                stored = self._store.commit(
+                    self._job,
+                    checkpoint.epoch,
+                    step,
+                    source,
+                    checkpoint.offered_s,
+                    stop=stop,
+                    user=user,
+                    within=checkpoint.run,
+                )
+            except OtherContent:
+                # It was stored before the agent or its machine went down, and the job wrote it
+                # once more since.
+                there = self._store.find(self._job, step, self._first_epoch)
+                if there is None or there.epoch != checkpoint.epoch:
+                    raise
+                stored = there
             with contextlib.suppress(CheckpointError):  # tried again with the next checkpoint
                 self._store.retain(self._job, self._retention, needed, self._first_epoch)
             return stored
 
-        self._upload = _Upload(checkpoint, now_s, stop, in_thread(work))
+        self._upload = _Upload(checkpoint, monotonic_s(), stop, in_thread(work))
 
     def _ended(self, upload: _Upload, now_s: float) -> Uploaded | UploadFailed | None:
         error = upload.future.exception()
@@ -210,11 +228,16 @@ class CheckpointUploader:
             self._again_s, self._wait_s = 0.0, 1.0
             self._tidy()
             pause_s = upload.checkpoint.announced.pause_s
-            cost_s = max(0.0, now_s - upload.begun_s) if pause_s is None else pause_s
+            # Not by the time of day, which may be set meanwhile, by years after a boot.
+            cost_s = monotonic_s() - upload.begun_s if pause_s is None else pause_s
             return Uploaded(
                 upload.checkpoint, stored.uri, math.ceil(stored.size_bytes / _MIB), cost_s
             )
-        if now_s < self._until_s and upload.checkpoint.announced.is_there:
+        # A job's file may have a name that is no Unicode, and no record can hold.
+        said = f"checkpoint of step {step}: {error}".encode(errors="backslashreplace").decode()
+        if isinstance(error, Unstorable):
+            self._refused = upload.checkpoint, said
+        elif now_s < self._until_s and upload.checkpoint.announced.is_there:
             self._waiting = self._waiting or upload.checkpoint
             _log.warning(
                 "job %s: its last checkpoint, of step %d, was not uploaded, next try in %g s: %s",
@@ -226,7 +249,7 @@ class CheckpointUploader:
             self._again_s = now_s + self._wait_s
             self._wait_s = min(2 * self._wait_s, _WAIT_MAX_S)
             return None
-        return UploadFailed(f"checkpoint of step {step}: {error}")
+        return UploadFailed(said)
 
     def _tidy(self) -> None:
         """Remove old checkpoints from the local disk, whether uploaded or not.

@@ -282,7 +282,12 @@ def secret(file: Path) -> str:
     """
     try:
         with open_regular_file(file) as stream:
-            return stream.read(_SECRET_MAX).decode().removesuffix("\n")
+            data = stream.read(_SECRET_MAX + 1)
+        if len(data) > _SECRET_MAX:  # part of one is none
+            raise OSError(0, f"has more than {_SECRET_MAX // 1024} KiB")
+        if b"\0" in data:  # which the kernel takes for its end
+            raise OSError(0, "is no text")
+        return data.decode().removesuffix("\n")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "is no text"
         raise Refused(

@@ -9,6 +9,8 @@ rust-nvml/nvml-wrapper issue 57); older drivers answer version 1 only.
 
 import contextlib
 import importlib
+import logging
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +30,9 @@ _INVALID_ARGUMENT, _NOT_SUPPORTED, _FUNCTION_NOT_FOUND, _ARGUMENT_VERSION_MISMAT
 _NO_VERSION_2 = {_INVALID_ARGUMENT, _NOT_SUPPORTED, _FUNCTION_NOT_FOUND, _ARGUMENT_VERSION_MISMATCH}
 #: Of a place where no MIG device is.
 _NOT_FOUND = 6
+#: A driver that has not answered for so long hangs; nothing can end a call of it.
+_HANGS_S = 15.0
+_log = logging.getLogger(__name__)
 
 
 class NvmlUnavailable(Exception):
@@ -199,9 +204,10 @@ class NvmlGpus:
         """Open NVML and list its devices; nothing stays open if that fails."""
         library = self._library
         try:
-            library.nvmlInit()
-            self._open = True
-            return list(_devices(library))
+            with _said_if_it_hangs():
+                library.nvmlInit()
+                self._open = True
+                return list(_devices(library))
         except library.NVMLError as error:
             self._end()
             raise NvmlUnavailable(
@@ -226,6 +232,19 @@ class NvmlGpus:
             self._open = False
             with contextlib.suppress(self._library.NVMLError):
                 self._library.nvmlShutdown()
+
+
+@contextlib.contextmanager
+def _said_if_it_hangs() -> Iterator[None]:
+    """Warn of a driver that hangs: an agent that starts waits for it, and would say nothing."""
+    words = "NVML: the driver has not answered for %g s; see `nvidia-smi` and `dmesg`"
+    timer = threading.Timer(_HANGS_S, lambda: _log.warning(words, _HANGS_S))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class _DriverLostError(Exception):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from runtime.executors.folder import CHECKPOINTS
+from runtime.trees import entries_below
 from services.doctor.finding import CheckContext, Finding, Reporter
 
 _report = Reporter("disk")
@@ -121,14 +122,21 @@ def _largest_checkpoint(folder: Path) -> tuple[int, int]:
     runs = (run for job in _inside(folder / "runs") for run in _inside(job))
     for path in (path for run in runs for path in _inside(run / CHECKPOINTS)):
         job = path.relative_to(folder).parts[1]
-        files = path.rglob("*") if path.is_dir() else [path]
         try:
-            size = sum(file.stat().st_size for file in files)
+            size = _size(path)
         except OSError:
             continue  # it is just being removed
         largest[job] = max(size, largest.get(job, 0))
         held[job] += size
     return max(((size, held[job]) for job, size in largest.items()), default=(0, 0))
+
+
+def _size(path: Path) -> int:
+    """Give the bytes of a file, or of all files in a folder, but not of what links lead to."""
+    if path.is_symlink() or not path.is_dir():
+        return path.lstat().st_size
+    files = (one for one in entries_below(path) if not one.is_dir(follow_symlinks=False))
+    return sum(one.stat(follow_symlinks=False).st_size for one in files)
 
 
 def _inside(folder: Path) -> list[Path]:

@@ -43,7 +43,8 @@ def _change(file: File, layout: Layout) -> Change:
         there, mode = place.read_bytes(), stat.S_IMODE(place.stat().st_mode)
     except FileNotFoundError:
         return Change(file, "new", _lines(file.path in _SHOWN, b"", file.content))
-    if there == file.content and mode == file.mode:
+    # What a link leads to is the operator's, and so is its mode.
+    if there == file.content and (mode == file.mode or place.is_symlink()):
         return Change(file, "same")
     lines = _lines(file.path in _SHOWN, there, file.content)
     modes = [] if mode == file.mode else [f"mode {mode:04o} becomes {file.mode:04o}"]

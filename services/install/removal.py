@@ -1,11 +1,12 @@
 """Removes an installed agent, and lists what stays."""
 
 import os
-import shutil
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runtime.trees import remove_tree
 from services.install.gangs import RunningGang, end, named
 from services.install.layout import (
     CONFIG,
@@ -15,9 +16,11 @@ from services.install.layout import (
     STATE,
     UNIT,
     UNIT_NAME,
+    WORKERS,
     Layout,
     trusted_key,
 )
+from services.install.replicas import running_replicas
 from services.install.status import Status
 from services.install.systemd import booted, systemctl
 from services.install.wanted import InstallError
@@ -38,7 +41,7 @@ def remove(status: Status, layout: Layout, *, purge: bool, force: bool) -> Remov
     """Stop and remove the agent; with `purge` its state on this machine, and its gangs, too.
 
     Raises:
-        InstallError: gangs run and it is not forced; or one may not.
+        InstallError: gangs, or servers of the owner, run and it is not forced; or one may not.
         SystemdError, OSError: a step failed; the same command again goes on.
     """
     if not layout.staged and os.geteuid():
@@ -46,12 +49,18 @@ def remove(status: Status, layout: Layout, *, purge: bool, force: bool) -> Remov
     gangs = status.gangs or []
     if gangs and not force:
         raise InstallError(_refusal(gangs, purge))
-    if purge and (mounted := _mounted_below(layout.here(STATE))):
+    replicas = [] if layout.staged else running_replicas(_workers(status))
+    if purge and replicas and not force:
         raise InstallError(
-            f"--purge would remove what is in {', '.join(mounted)}, which is another disk and may "
-            "be other machines', too; umount it first"
+            f"servers of the owner run here: {', '.join(replicas)}; stop them first. An agent that "
+            "is installed anew would know nothing of them, start each a second time, and lend "
+            "GPUs that they use. --force leaves them to themselves"
         )
+    if purge:
+        _check_state(layout)
     done = Removed()
+    if replicas:
+        done.left.append(f"servers of the owner that run on, unwatched: {', '.join(replicas)}")
     if not layout.staged and booted() and status.unit is not None:
         systemctl("disable", "--now", UNIT_NAME)
         done.gone.append(f"the service {UNIT_NAME}, stopped")
@@ -68,9 +77,8 @@ def remove(status: Status, layout: Layout, *, purge: bool, force: bool) -> Remov
         )
     if gangs:
         done.gone.append(f"running gangs, told to save and leave: {named(gangs)}")
-    state = layout.here(STATE)
-    if state.exists():
-        shutil.rmtree(state)
+    if layout.here(STATE).exists():
+        _remove_state(layout.here(STATE))
         done.gone.append(f"{STATE}, and all in it: memory, runs, logs, checkpoints")
     _say_elsewhere(done, status)
     return done
@@ -89,10 +97,49 @@ def _refusal(gangs: Sequence[RunningGang], purge: bool) -> str:
     )
 
 
+def _workers(status: Status) -> Path:
+    section = None if status.config is None else status.config.agent.workers
+    return WORKERS if section is None else section.folder
+
+
+def _check_state(layout: Layout) -> None:
+    """See that to remove the state removes nothing else.
+
+    Raises:
+        InstallError: it would.
+    """
+    state = layout.here(STATE)
+    if mounted := _mounted_below(state):
+        raise InstallError(
+            f"--purge would remove what is in {', '.join(mounted)}, which is another disk and may "
+            "be other machines', too; umount it first"
+        )
+    if layout.root.resolve() not in state.resolve().parents:
+        raise InstallError(f"{state} leads out of the tree, to {state.resolve()}; look at it")
+
+
+def _remove_state(state: Path) -> None:
+    """Remove the state, however deep jobs made it; a folder that is a disk of its own is emptied.
+
+    Raises:
+        InstallError: some of it stays.
+    """
+    place = state.resolve()  # an operator may have led it to a larger disk
+    remove_tree(place)
+    if place.exists() and any(place.iterdir()):
+        raise InstallError(
+            f"{place}: not all in it could be removed; see why, then run the same command again"
+        )
+    if state.is_symlink():
+        state.unlink()
+
+
 def _mounted_below(folder: Path) -> list[str]:
     """Give the folders below one at which another file system begins."""
     lines = _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
-    places = (line.split()[1].replace("\\040", " ") for line in lines)
+    # Source: proc(5): blanks, line feeds and backslashes are written in octal.
+    written = (line.split()[1] for line in lines)
+    places = (re.sub(r"\\([0-7]{3})", lambda it: chr(int(it[1], 8)), one) for one in written)
     return sorted({one for one in places if folder.resolve() in Path(one).parents})
 
 

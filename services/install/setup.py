@@ -123,7 +123,9 @@ def carry_out(setup: Setup) -> None:
     for folder in setup.folders:
         _state_folder(layout, folder, owner)
     for change in setup.changes:
-        _write(layout.here(change.file.path), change.file, owner)
+        place = layout.here(change.file.path)
+        if change.kind != "same" or not place.is_symlink():
+            _write(place, change.file, owner)
     if layout.staged:
         enabled = layout.here(ENABLED)
         enabled.parent.mkdir(parents=True, exist_ok=True)

@@ -108,6 +108,13 @@ def test_what_is_no_demos_log_is_left_alone(tidegate: Run, folder: Path) -> None
     (folder / "mine.db").write_text("mine")
     assert "is not a demo's log" in tidegate.refuses(*SHORT, "--log", "mine.db")
     assert not (folder / "mine.db.agents").exists()
+    (folder / "own.agents").mkdir()
+    for name in ("alice", "lock"):
+        (folder / "own.agents" / name).write_text("mine")
+    said = tidegate.refuses(*SHORT, "--log", "own")
+    assert said == "own.agents holds what no demo wrote; move it away, or give another --log.\n"
+    kept = {path.name: path.read_text() for path in (folder / "own.agents").iterdir()}
+    assert kept == {"alice": "mine", "lock": "mine"}
     for name in (".", "/"):
         said = tidegate.refuses(*SHORT, "--log", name)
         assert said == f"--log: {name} is a folder; name a file.\n"

@@ -36,6 +36,26 @@ def _with_environment(site: Site, content: bytes) -> list[object]:
     return ["edge-agent", "install", "--config", own, "--environment", file, "--root", site.tree]
 
 
+@pytest.mark.parametrize("of_it", [0o640, 0o644])
+def test_a_configuration_that_is_kept_elsewhere_stays_there(
+    tidegate: Run, site: Site, of_it: int
+) -> None:
+    """It was said to be the same, and became a file of its own, that nobody looked after."""
+    tidegate.does(*site.words())
+    config, own = site.at("/etc/tidegate/edge-agent.toml"), site.at("/opt/edge.toml")
+    own.parent.mkdir()
+    config.rename(own)
+    config.symlink_to("../../opt/edge.toml")
+    own.chmod(of_it)
+    again = tidegate.does("edge-agent", "install", "--root", site.tree)
+    assert "same    /etc/tidegate/edge-agent.toml" in again.out
+    assert config.is_symlink()
+    assert mode(own) == of_it
+    tidegate.does(*site.words(gpus=3))
+    assert not config.is_symlink(), "another one was asked for"
+    assert "gpus = 2" in own.read_text()
+
+
 @pytest.mark.parametrize(
     "line", [b"export A=b", b"=x", b"\xff\xfe=1", b"just words", b"A=b\0c", b"1A=b", b"A=\xff"]
 )

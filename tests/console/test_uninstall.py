@@ -2,6 +2,8 @@
 
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,7 @@ from services.install import removal, systemd
 from services.process import END_S
 from tests.console.conftest import Run
 from tests.console.installing import Site
+from tests.workers import DEEP
 
 
 def test_what_cannot_be_removed_is_a_problem_and_no_bad_usage(tidegate: Run, site: Site) -> None:
@@ -60,6 +63,49 @@ def test_keys_of_others_and_disks_of_others_stay(
     assert "removed /etc/tidegate/trusted-k1.pem" in ran.out
     assert "left    /etc/tidegate/trusted-desk.pem: public keys" in ran.out
     assert other.exists()
+
+
+@pytest.mark.parametrize("kind", ["deep", "a link"])
+def test_the_state_goes_however_deep_jobs_made_it_and_where_it_is_led_elsewhere(
+    tidegate: Run, site: Site, kind: str
+) -> None:
+    state, elsewhere = site.at("/var/lib/tidegate"), site.at("/data/tidegate")
+    if kind == "a link":
+        elsewhere.mkdir(parents=True)
+        state.parent.mkdir(parents=True)
+        state.symlink_to("../../data/tidegate")
+    tidegate.does(*site.words())
+    if kind == "deep":
+        subprocess.run([sys.executable, "-c", DEEP, state, "1500"], check=True)
+    tidegate.does("edge-agent", "uninstall", "--purge", "--root", site.tree)
+    assert not state.exists()
+    assert not state.is_symlink()
+    assert not elsewhere.exists()
+
+
+def test_a_state_that_leads_out_of_the_tree_is_left_alone(tidegate: Run, site: Site) -> None:
+    state, outside = site.at("/var/lib/tidegate"), site.folder / "outside"
+    outside.mkdir()
+    (outside / "file").touch()
+    state.parent.mkdir(parents=True)
+    state.symlink_to(outside)
+    tidegate(*site.words())
+    ran = tidegate("edge-agent", "uninstall", "--purge", "--root", site.tree)
+    assert ran.code == 1
+    assert "leads out of the tree" in ran.err
+    assert (outside / "file").exists()
+
+
+@pytest.mark.parametrize("name", ["with a blank", "tab\there", "back\\slash"])
+def test_a_disk_of_any_name_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Source: proc(5)."""
+    written = name.replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011")
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/sdb {tmp_path}/{written} ext4 rw 0 0\n")
+    monkeypatch.setattr(removal, "_MOUNTS", mounts)
+    assert removal._mounted_below(tmp_path) == [f"{tmp_path}/{name}"]
 
 
 def test_whoever_stops_the_service_waits_until_it_has_ended(

@@ -1,5 +1,7 @@
 """The doctor's checks of disks, of the store, and of who may read and write which file."""
 
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from bus.clock import SystemClock
+from runtime.trees import remove_tree
 from services.config import ConfigError
 from services.doctor import (
     bus,
@@ -20,6 +23,7 @@ from services.doctor.context import load_context
 from services.install.systemd import Unit
 from tests.process.test_executor_isolation import need_root
 from tests.process.ward import Ward, as_nobody, ward
+from tests.workers import DEEP
 
 __all__ = ["ward"]  # the fixture
 
@@ -48,6 +52,20 @@ def test_room_is_counted_in_checkpoints(ward: Ward, monkeypatch: pytest.MonkeyPa
     found = ward.says(disk.check)[-1]
     assert found.verdict == "problem"
     assert "free 1 MiB there" in found.fix
+
+
+def test_room_is_counted_whatever_a_job_has_put_into_its_checkpoint(ward: Ward) -> None:
+    saved = ward.folder / "runs/runs/j/1/checkpoints/step-1"
+    saved.mkdir(parents=True)
+    (saved / "w").write_bytes(b"x" * 2**20)
+    (saved / "latest").symlink_to("gone")
+    (ward.folder / "large").write_bytes(b"x" * 2**22)
+    (saved / "link").symlink_to(ward.folder / "large")
+    (saved.parent / "link").symlink_to(ward.folder / "large")
+    subprocess.run([sys.executable, "-c", DEEP, saved, "1000"], check=True)
+    found = ward.says(disk.check)[-1].found
+    remove_tree(saved)
+    assert "3 checkpoints of 1 MiB" in found
 
 
 def test_what_the_job_holds_already_need_not_be_free(

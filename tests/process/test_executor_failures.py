@@ -14,6 +14,7 @@ from runtime.core import CheckpointDone, GangCompleted, GangFailed, GangStarted
 from runtime.executors.failures import failure
 from runtime.executors.locks import Locked, lock_path, take
 from runtime.executors.processes import descendants, identity, workers_of
+from runtime.executors.worker_group import Refused, secret
 from schemas.programs import Program
 from tests.patience import wait_until
 from tests.workers import NODE, TRAINER, Bench, bench, python, shell
@@ -60,6 +61,21 @@ def test_what_ends_a_gang_is_named_and_whether_another_try_is_of_use(
     assert re.match(error, said.error)
     assert said.ran is bool(re.search(r"\brank \d", said.error)), "only a worker has a rank"
     assert jig.pids() == set()
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [(b"to\0ken", "is no text"), (b"\xff", "is no text"), (b"x" * 65_537, "has more than 64 KiB")],
+)
+def test_a_secret_that_no_variable_can_hold_is_named(
+    tmp_path: Path, value: bytes, why: str
+) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(b"x" * 65_535 + b"\n")
+    assert len(secret(file)) == 65_535
+    file.write_bytes(value)
+    with pytest.raises(Refused, match=f"/token: {why}; ask the operator"):
+        secret(file)
 
 
 def test_a_cgroup_without_memory_is_recognised(tmp_path: Path) -> None:

@@ -119,6 +119,50 @@ def test_a_job_is_complete_once_the_store_has_its_outputs(
         assert kept(jig) == {"c.txt": "3"}
 
 
+class Shaky(CheckpointStore):
+    """A store that is away after each file."""
+
+    calls = 0
+
+    def keep_output(self, *what: Any) -> None:
+        self.calls += 1
+        if self.calls % 2 == 0:
+            raise CheckpointError("the store is away")
+        super().keep_output(*what)
+
+
+def test_over_a_link_that_lasts_for_a_file_at_a_time_all_come_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try began with the first one again, and none ever ended."""
+    monkeypatch.setattr(outputs, "_WAIT_S", 0.01)
+    store = Shaky(f"file://{tmp_path}/store")
+    with bench(tmp_path, store=store) as jig:
+        jig.start(shell(WRITES, outputs=["*"]))
+        jig.hears(GangCompleted)
+        assert store.calls == 7
+        assert sorted(kept(jig)) == ["c.txt", "d.bin", "out/a.csv", "out/sub/b.csv"]
+
+
+def test_a_name_as_long_as_a_disk_takes_is_kept_and_one_that_no_store_takes_is_left_out(
+    jig: Bench,
+) -> None:
+    """The job was tried for ever, and held its GPUs."""
+    long = "a" * 255
+    program = shell(f"echo 1 > {long}; echo 2 > c", outputs=["*"])
+    jig.start(program)
+    jig.hears(GangCompleted)
+    assert kept(jig) == {long: "1", "c": "2"}
+    # A path may have 4095 bytes.
+    deep = f"{jig.root}/{'/'.join(['s' * 99] * 40)}"[:3900].rstrip("/")
+    with bench(jig.root / "far", store=CheckpointStore(f"file://{deep}")) as far:
+        far.start(program)
+        far.hears(GangCompleted)
+        (said,) = far.all(OutputsStored)
+        assert said.files == 1
+        assert f"{long}: its name is longer than a store takes" in said.left_out
+
+
 @need_root
 def test_a_tenants_outputs_are_read_as_its_user(place: Path) -> None:
     secret = place / "secret"

@@ -1,5 +1,6 @@
 """What only the local disk has: it is stored when the store is back, and never lost before."""
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -19,10 +20,11 @@ from runtime.core import (
 from runtime.durable import write_json
 from runtime.executors.local_checkpoints import sync_checkpoint, synced_of
 from runtime.executors.process import ProcessExecutor
+from schemas.programs import Program
 from tests.distant import Distant
 from tests.patience import wait_until
 from tests.process.test_executor_resumes import SAVES, lost, power_cut, saved
-from tests.workers import TRAINER, Bench, bench, placed, python
+from tests.workers import TRAINER, Bench, bench, placed, python, shell
 
 #: Takes 20 more steps after a resume, and saves no more.
 LAST = python(
@@ -226,3 +228,65 @@ def test_links_to_nowhere_and_pipes_do_not_keep_a_checkpoint_from_being_kept(
     kept = synced_of(tmp_path)
     assert kept is not None
     assert kept.path == path
+
+
+def says(*lines: str, name: str = "c") -> Program:
+    """Give a program that writes a checkpoint by these commands, in its folder, and is done."""
+    said = json.dumps({"step": 20, "checkpoint": name})
+    work = 'cd "$TIDEGATE_CHECKPOINT_DIR"; mkdir -p c; echo weights > c/weights'
+    return shell("; ".join([work, *lines, f"echo '{said}' >> \"$TIDEGATE_PROGRESS\""]))
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("ln -s weights c/latest", "c/latest: is a link"),
+        ("rm c/weights", "holds no file"),
+        ("touch \"$(printf 'c/\\377')\"", "its name is not UTF-8"),
+    ],
+)
+def test_a_result_that_no_store_takes_ends_the_job_and_stays_on_the_disk(
+    jig: Bench, line: str, why: str
+) -> None:
+    """Else it would hold its GPUs for ever."""
+    jig.start(says(line), total_steps=20)
+    failed = jig.hears(GangFailed)
+    assert not failed.retriable
+    assert failed.error.startswith("it is done, but its result cannot be stored: checkpoint of")
+    assert why in failed.error
+    jig.look()
+    assert (jig.run() / "checkpoints" / "c").is_dir()
+    jig.again()
+    assert jig.executor.running() == ()
+
+
+def test_a_result_that_no_store_takes_stays_as_long_as_other_runs(tmp_path: Path) -> None:
+    """Else such jobs would fill the disk."""
+    with bench(tmp_path, run_retention=2) as jig:
+        jig.start(says("touch \"$(printf 'c/\\377')\""), total_steps=20)
+        jig.hears(GangFailed)
+        wait_until(lambda: synced_of(jig.run()) is not None)
+        for number in range(3):
+            jig.start(python("raise SystemExit(3)"), job=f"k{number}")
+            jig.hears(GangFailed, number + 2)
+            jig.look()
+        wait_until(lambda: not jig.run().exists())
+
+
+def test_why_it_is_not_taken_can_be_recorded_whatever_its_folder_is_called(jig: Bench) -> None:
+    link = "d=$(printf '\\377'); mkdir $d; ln -s ../c/weights $d/c"
+    jig.start(says(link, name="\udcff/c"), total_steps=20)
+    assert "\\udcff/c: is a link" in jig.hears(GangFailed).error
+
+
+def test_what_was_stored_before_the_machine_was_lost_is_the_result(jig: Bench) -> None:
+    """The job then wrote the same step once more, with other content, as training does."""
+    first = jig.root / "first"
+    first.mkdir()
+    (first / "weights").write_text("the first ones")
+    jig.store.commit("j", 1, 20, first, 0.0)
+    jig.start(says(), total_steps=20)
+    assert jig.hears(GangCompleted).step == 20
+    assert jig.hears(CheckpointDone).step == 20
+    (kept,) = jig.store.committed("j")
+    assert (kept.epoch, kept.size_bytes) == (1, len("the first ones"))

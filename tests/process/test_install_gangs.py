@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,12 +13,15 @@ import pytest
 
 from runtime.core import GangStarted
 from runtime.executors.processes import boot_id, identity
+from runtime.owners.processes import start
 from runtime.store import AgentStore
 from services.install import removal, status as statuses
 from services.install.gangs import end, named, running_gangs
 from services.install.layout import Layout
+from services.install.replicas import running_replicas
 from services.install.status import held, waiting
 from services.install.wanted import InstallError
+from tests.patience import wait_until
 from tests.workers import TRAINER, Bench, python
 
 
@@ -59,6 +64,40 @@ def test_gangs_that_run_on_without_an_agent_are_not_removed_by_the_way(
     done = removal.remove(found, Layout(), purge=True, force=True)
     assert done.gone[0] == "running gangs, told to save and leave: j (2 GPUs, epoch 1)"
     assert not root.exists()
+
+
+def test_servers_of_the_owner_that_run_are_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A next agent would know nothing of them, and lend the GPUs that they use."""
+    state = tmp_path / "state"
+    owner = state / "workers" / "owner"
+    owner.mkdir(parents=True)
+    (owner / "owner.json").write_text("{}")
+    monkeypatch.setattr(statuses, "CONFIG", tmp_path / "none.toml")
+    monkeypatch.setattr(statuses, "find_unit", lambda _: None)
+    monkeypatch.setattr(removal, "STATE", state)
+    monkeypatch.setattr(removal, "WORKERS", state / "workers")
+    monkeypatch.setattr(removal, "ETC", tmp_path / "etc")
+    monkeypatch.setattr(removal, "booted", lambda: False)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    record = owner / "of-owner.json"
+    server = start(["sleep", "1000"], record=record, log=owner / "log")
+    try:
+        named = f"of-owner (process {server.identity.pid})"
+        found = statuses.look(None, Layout())
+        with pytest.raises(InstallError, match=re.escape(f"run here: {named}; stop them first")):
+            removal.remove(found, Layout(), purge=True, force=False)
+        assert record.exists()
+        kept = removal.remove(found, Layout(), purge=False, force=False)
+        assert f"servers of the owner that run on, unwatched: {named}" in kept.left
+        removal.remove(found, Layout(), purge=True, force=True)
+        assert not state.exists()
+        assert server.code() is None
+    finally:
+        server.identity.send(signal.SIGKILL)
+        wait_until(lambda: server.code() is not None)
+    assert running_replicas(state / "workers") == []
 
 
 def test_no_folder_no_gangs(tmp_path: Path) -> None:

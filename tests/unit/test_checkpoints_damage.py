@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from runtime.checkpoints.errors import explained
-from runtime.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore, Damaged
+from runtime.checkpoints.store import (
+    Checkpoint,
+    CheckpointError,
+    CheckpointStore,
+    Damaged,
+    Transfer,
+)
 
 DATA = bytes(n * n % 251 for n in range(5000))
 
@@ -66,6 +72,53 @@ def test_a_changed_part_is_noticed_and_another_epoch_is_found(
     assert not (tmp_path / "into" / "2-10").exists()
     assert store.find("job-1", 10) == older
     assert store.fetch(older, tmp_path / "into").read_bytes() == DATA
+
+
+def test_a_store_that_is_gone_for_a_moment_has_damaged_nothing(
+    store: CheckpointStore, root: Path, newer: Checkpoint, tmp_path: Path
+) -> None:
+    away = root.with_name("away")
+
+    def go_away(_: Transfer) -> None:
+        if root.exists():
+            root.rename(away)
+
+    with pytest.raises(Damaged, match="is missing"):
+        store.fetch(newer, tmp_path / "here", progress=go_away)
+    away.rename(root)
+    assert store.find("job-1", 10) == newer
+    assert store.fetch(newer, tmp_path / "here").read_bytes() == DATA
+
+
+def test_nothing_is_written_where_the_disk_of_the_store_was(
+    store: CheckpointStore,
+    root: Path,
+    older: Checkpoint,
+    source: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without it the folder is on the machine's own disk, and hidden once it is back."""
+    mounted = {root, Path("/")}
+    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) in mounted)
+    store = CheckpointStore(f"file://{root}", cell="a")
+    store.commit("job-2", 1, 10, source, 1.0)
+    mounted.remove(root)
+    shutil.rmtree(root)
+    root.mkdir()
+    for call in (
+        lambda: store.commit("job-2", 1, 11, source, 1.0),
+        lambda: store.commit("job-3", 1, 10, source, 1.0),
+        lambda: store.find("job-1", 10),
+        lambda: store.keep_log("job-1", 1, 0, b"x"),
+        lambda: store.keep_output("job-1", 1, "x", [b"x"]),
+        store.probe,
+    ):
+        with pytest.raises(CheckpointError, match=f"{root} is not mounted any more"):
+            call()
+    assert list(root.iterdir()) == []
+    mounted.add(root)
+    store.commit("job-2", 1, 11, source, 1.0)
 
 
 @pytest.mark.parametrize("harm", ["missing", "shorter", "longer", "manifest", "no manifest"])

@@ -1,6 +1,7 @@
 """What becomes of a gang on a cluster, step by step: no thread and no cluster are in it."""
 
 import json
+import os
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -223,6 +224,31 @@ def test_what_a_run_began_from_is_not_lost_though_no_store_has_it_and_agents_cha
         7,
         desk.runs[0].folder / "checkpoints" / "7",
     )
+
+
+def test_a_clock_that_is_set_during_an_upload_makes_no_checkpoint_costly(desk: Desk) -> None:
+    """One that begins in 1970 made a cost that no event can carry."""
+    desk.store.away = False
+    trains(desk, saves=True)
+    desk.now_s += 1.7e9
+    desk.until(lambda: desk.all(CheckpointDone))
+    (done,) = desk.all(CheckpointDone)
+    assert isinstance(done, CheckpointDone)
+    assert done.cost_s < 1e6
+
+
+def test_a_checkpoint_whose_name_is_no_unicode_keeps_no_agent_from_beginning(desk: Desk) -> None:
+    """No record can hold the path of what a run would go on from then."""
+    run, name = trains(desk), os.fsdecode(b"\xff")
+    (run.folder / "checkpoints" / name).write_text("weights")
+    with (run.folder / "progress").open("a") as file:
+        file.write(json.dumps({"step": 9, "checkpoint": name}) + "\n")
+    desk.tell(ScaleWorkers("j", 2, TWO))
+    desk.until(lambda: len(desk.runs) == 2)
+    assert desk.runs[1].started.step == 0
+    desk.executor.close()
+    desk.begin()
+    assert desk.executor.running() == ("j",)
 
 
 def test_no_step_is_reported_beyond_the_last(desk: Desk) -> None:

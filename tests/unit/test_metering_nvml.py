@@ -13,7 +13,7 @@ from runtime.metering.sampled import UNKNOWN, Reading, SampledMeter, Unreadable
 from runtime.meters import GpuMeter
 from tests.metering import fake_nvml
 from tests.metering.fake_nvml import Card, FakeNvml
-from tests.patience import wait_until
+from tests.patience import PATIENCE_S, wait_until
 
 
 def source(library: FakeNvml, *refs: int | str) -> NvmlGpus:
@@ -58,6 +58,20 @@ def test_a_value_that_fails_for_another_reason_costs_only_itself() -> None:
 def test_used_memory_above_all_memory_is_not_a_reading() -> None:
     (reading,) = source(FakeNvml([Card("GPU-a", used_mib=100_000)]), 0).read()["node"]
     assert reading.memory_used_mib is None
+
+
+def test_a_driver_that_hangs_is_said_while_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that starts waits for it: nobody would know for what."""
+    said = threading.Event()
+    monkeypatch.setattr(nvml, "_HANGS_S", 0.0)
+    monkeypatch.setattr(nvml._log, "warning", lambda *_: said.set())
+
+    class Hanging(FakeNvml):
+        def nvmlInit(self) -> None:  # noqa: N802 - NVML's name
+            assert said.wait(PATIENCE_S)
+            super().nvmlInit()
+
+    assert len(inventory(Hanging([Card("GPU-a")]))) == 1
 
 
 def mig_card() -> Card:

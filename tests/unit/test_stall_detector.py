@@ -62,6 +62,22 @@ def test_a_stuck_gang_is_killed_once_and_only_if_it_is_said_so() -> None:
     assert ended.end_by_s == 600.0
 
 
+def test_time_in_which_nobody_could_look_does_not_count() -> None:
+    """A machine that was suspended, or whose clock was set, ended all its gangs."""
+    detector = StallDetector(WorkerOptions(end_stuck=True), "j")
+    for now_s in (101.0, 4000.0, 4598.0):
+        look(detector, 100.0, now_s)
+        assert detector.kill_reason is None
+    look(detector, 100.0, 4599.0)
+    assert detector.kill_reason is not None, "100 to 101 and 4000 to 4599"
+    moved = StallDetector(WorkerOptions(end_stuck=True), "j")
+    for last_s, now_s in ((100.0, 101.0), (4000.0, 4000.0), (4000.0, 4599.0)):
+        look(moved, last_s, now_s)
+        assert moved.kill_reason is None
+    look(moved, 4000.0, 4600.0)
+    assert moved.kill_reason is not None, "it took a step as it came back"
+
+
 def test_who_takes_steps_again_is_not_stuck_any_more() -> None:
     detector = StallDetector(WorkerOptions(), "j")
     look(detector, 0.0, 600.0)
