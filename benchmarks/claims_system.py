@@ -146,7 +146,7 @@ CLAIMS: tuple[Claim, ...] = (
         "faults.md",
         "storms of faults that break a law",
         figures.storms,
-        "simulated brokers and workers; the three are mended",
+        "simulated brokers and workers; it was the law that was wrong",
         ("storms.json",),
     ),
     Claim(
