@@ -193,19 +193,19 @@ class LogSource:
         if key not in reading.state.standing.taken:
             return None
 
-        async def ask(bus: Bus) -> JournalEntry | None:
+        async def ask(bus: Bus) -> Before:
             async for entry in entries(bus, reading.cell, _BY_PEOPLE, reading.state.number):
-                if entry.stimulus["data"].get("request", {}).get("id") == key:
-                    return entry
-            return None
-
-        entry = self._ask(ask)
-        if entry is None:
+                with blamed_on(entry.number):
+                    request = entry.stimulus["data"].get("request", {})
+                    if request.get("id") != key:
+                        continue
+                    if why := refusal(entry.decision):
+                        fail(f"The scheduler refused it before: {why}.", code=1)
+                    asked = Request.model_validate_json(orjson.dumps(request))
+                    return Before(asked.about, asked.args.model_dump(mode="json"), asked.asked_s)
             return Before()
-        if why := refusal(entry.decision):
-            fail(f"The scheduler refused it before: {why}.", code=1)
-        asked = Request.model_validate_json(orjson.dumps(entry.stimulus["data"]["request"]))
-        return Before(asked.about, asked.args.model_dump(mode="json"), asked.asked_s)
+
+        return self._ask(ask)
 
     def ask(self, wish: Wish, reason: str) -> Sent:
         if wish.args is not None:

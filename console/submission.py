@@ -298,8 +298,10 @@ def asked_otherwise(
         return ""
     if before.args["verb"] != "job.submit":
         return f"the verb ({before.args['verb']})"
-    # A gateway of another release may not know of every field.
-    then = JobSubmitted.model_validate(before.args["spec"]).model_dump(mode="json")
+    try:  # a gateway of another release may not know of every field
+        then = JobSubmitted.model_validate(before.args["spec"]).model_dump(mode="json")
+    except ValidationError:  # or name them otherwise
+        return ""
     now = submission.model_dump(mode="json")
     if own:
         now["tenant"] = then["tenant"]

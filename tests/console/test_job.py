@@ -285,13 +285,15 @@ def test_a_key_that_was_taken_for_another_job_is_refused_and_so_is_what_was_refu
     assert "The scheduler refused it before: " in refused.err
 
 
-def test_what_a_gateway_of_an_earlier_release_does_not_say_is_no_difference() -> None:
+def test_what_a_gateway_of_another_release_does_not_say_is_no_difference() -> None:
     job = submitted("nightly", gpus_max=2)
     spec = job.model_dump(mode="json")
     del spec["edge_allowed"], spec["program"]
     before = Before("nightly", {"verb": "job.submit", "spec": {**spec, "later": 1}}, START_S)
     assert asked_otherwise(before, job, None, own=False) == ""
     assert asked_otherwise(Before("nightly"), job, None, own=False) == "", "nothing is known of it"
+    newer = Before("nightly", {"verb": "job.submit", "spec": {"id": "nightly"}}, START_S)
+    assert asked_otherwise(newer, job, None, own=False) == "", "it names its fields otherwise"
     other = job.model_copy(update={"edge_allowed": False})
     assert asked_otherwise(before, other, None, own=False) == "--no-edge"
 

@@ -102,6 +102,21 @@ def test_what_a_journal_cannot_hold_is_said_of_its_entry(
     assert noticed
 
 
+def test_what_was_asked_with_a_key_before_is_said_of_its_entry(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    def says_little(_: int, stimulus: dict[str, Any], __: dict[str, Any]) -> None:
+        stimulus["data"]["request"] = {"id": "r7"}
+
+    log = rechained(LOG, tmp_path / "forged.jsonl", in_entry(66, says_little))
+    database = tmp_path / "forged.db"
+    assert ran(capsys, "journal", "import", log, "--log", database)[0] == 0
+    submit = ("submit", "--gpus", "1", "--key", "r7", "--log", database, "--", "true")
+    code, shown, said = ran(capsys, *submit)
+    assert (code, shown) == (2, "")
+    assert said.startswith("journal entry 66 holds what no scheduler writes: ")
+
+
 @pytest.mark.parametrize(
     "words",
     [
