@@ -77,7 +77,7 @@ def remove(status: Status, layout: Layout, *, purge: bool, force: bool) -> Remov
         )
     if gangs:
         done.gone.append(f"running gangs, told to save and leave: {named(gangs)}")
-    if layout.here(STATE).exists():
+    if os.path.lexists(layout.here(STATE)):
         _remove_state(layout.here(STATE))
         done.gone.append(f"{STATE}, and all in it: memory, runs, logs, checkpoints")
     _say_elsewhere(done, status)
@@ -136,9 +136,9 @@ def _remove_state(state: Path) -> None:
 
 def _mounted_below(folder: Path) -> list[str]:
     """Give the folders below one at which another file system begins."""
-    lines = _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
-    # Source: proc(5): blanks, line feeds and backslashes are written in octal.
-    written = (line.split()[1] for line in lines)
+    text = _MOUNTS.read_bytes().decode("utf-8", errors="replace")
+    # Source: proc(5): of names blanks, tabs, line feeds and backslashes alone are written in octal.
+    written = (line.split(" ")[1] for line in text.split("\n") if line)
     places = (re.sub(r"\\([0-7]{3})", lambda it: chr(int(it[1], 8)), one) for one in written)
     return sorted({one for one in places if folder.resolve() in Path(one).parents})
 

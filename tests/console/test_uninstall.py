@@ -83,6 +83,16 @@ def test_the_state_goes_however_deep_jobs_made_it_and_where_it_is_led_elsewhere(
     assert not elsewhere.exists()
 
 
+def test_a_link_goes_whose_folder_was_removed_before(tidegate: Run, site: Site) -> None:
+    """Whoever was cut off in between was told to give the same command again."""
+    state = site.at("/var/lib/tidegate")
+    tidegate.does(*site.words())
+    shutil.rmtree(state)
+    state.symlink_to("../../data/tidegate")
+    tidegate.does("edge-agent", "uninstall", "--purge", "--root", site.tree)
+    assert not state.is_symlink()
+
+
 def test_a_state_that_leads_out_of_the_tree_is_left_alone(tidegate: Run, site: Site) -> None:
     state, outside = site.at("/var/lib/tidegate"), site.folder / "outside"
     outside.mkdir()
@@ -96,7 +106,9 @@ def test_a_state_that_leads_out_of_the_tree_is_left_alone(tidegate: Run, site: S
     assert (outside / "file").exists()
 
 
-@pytest.mark.parametrize("name", ["with a blank", "tab\there", "back\\slash"])
+@pytest.mark.parametrize(
+    "name", ["with a blank", "tab\there", "back\\slash", "\u2028line", "one\u00a0blank", "re\rturn"]
+)
 def test_a_disk_of_any_name_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
