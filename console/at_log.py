@@ -14,7 +14,7 @@ from console.dry_run import previewed
 from console.output import fail
 from console.panel import panel
 from console.reading import ask_log, located, open_to_write, read_bus
-from console.request import Addressed, unknown_of
+from console.request import Addressed, left_unchecked
 from console.response import ANSWER_S, publish_and_hear
 from console.source import Before, Seen, Sent, Told, Tried, Wish
 from explain.acts import BY_PEOPLE, Act, act_of, refusal
@@ -219,7 +219,7 @@ class LogSource:
         wrong = refused(at.reading.state, asked)
         if wrong is not None:
             return Tried(*wrong, document=where)
-        notes = unknown_of(at.log, wish, self.sign)
+        notes = left_unchecked(at.log, wish, self.sign)
         if not hours:
             return Tried(document=where, notes=notes)
         cell = at.reading.cell

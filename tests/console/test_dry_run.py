@@ -10,9 +10,9 @@ import yaml
 
 from console.at_gateway import GatewaySource
 from console.dry_run import show
-from console.request import unknown_of
+from console.request import left_unchecked
 from console.source import Wish
-from explain.acts import not_known_of
+from explain.acts import right_unchecked
 from scheduler.core.trial import refused
 from schemas.events import JobCancelled
 from schemas.requests import CancelJob, HoldJob, RequeueJob
@@ -161,7 +161,11 @@ def test_what_a_gateway_cannot_know_is_said_beside_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def answer(request: httpx.Request) -> httpx.Response:
-        said = {"request": "r", "result": "would_be_done", "note": not_known_of("ops", "job.hold")}
+        said = {
+            "request": "r",
+            "result": "would_be_done",
+            "note": right_unchecked("ops", "job.hold"),
+        }
         return httpx.Response(200, json=said)
 
     source = GatewaySource("here", None)
@@ -179,9 +183,13 @@ def test_what_a_gateway_cannot_know_is_said_beside_it(
 
 def test_over_kafka_it_is_said_what_the_key_decides() -> None:
     wish = Wish(HoldJob(job="mover"), "", {})
-    assert unknown_of("/run.db", wish, None) == unknown_of("/run.db", wish, "ops=ops.pem") == ()
-    assert unknown_of("kafka:", wish, "ops=ops.pem") == (not_known_of("ops", "job.hold"),)
-    (unsigned,) = unknown_of("kafka:", wish, None)
+    assert (
+        left_unchecked("/run.db", wish, None)
+        == left_unchecked("/run.db", wish, "ops=ops.pem")
+        == ()
+    )
+    assert left_unchecked("kafka:", wish, "ops=ops.pem") == (right_unchecked("ops", "job.hold"),)
+    (unsigned,) = left_unchecked("kafka:", wish, None)
     assert "must be signed; name a key" in unsigned
     cancelled = Wish(CancelJob(job="j"), "", {}, as_event=JobCancelled(job="j"))
-    assert unknown_of("kafka:", cancelled, None) == (), "an event, which nobody signs"
+    assert left_unchecked("kafka:", cancelled, None) == (), "an event, which nobody signs"
