@@ -14,7 +14,7 @@ from console.dry_run import previewed
 from console.output import fail
 from console.panel import panel
 from console.reading import ask_log, located, open_to_write, read_bus
-from console.request import Addressed, left_unchecked
+from console.request import Addressed, left_unchecked, signer_of
 from console.response import ANSWER_S, publish_and_hear
 from console.source import Before, Seen, Sent, Told, Tried, Wish
 from explain.acts import BY_PEOPLE, Act, act_of, refusal
@@ -213,13 +213,13 @@ class LogSource:
         return self.addressed.sent()
 
     def tries(self, wish: Wish, reason: str, hours: float) -> Tried:
-        at = self.addressed
+        at, signer = self.addressed, signer_of(self.sign)
         asked = at.request(wish, reason, "dry-run")
         where = {"log": at.log, "scheduler_online": at.online}
         wrong = refused(at.reading.state, asked)
         if wrong is not None:
             return Tried(*wrong, document=where)
-        notes = left_unchecked(at.log, wish, self.sign)
+        notes = left_unchecked(at.log, wish, signer)
         if not hours:
             return Tried(document=where, notes=notes)
         cell = at.reading.cell

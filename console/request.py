@@ -179,12 +179,12 @@ def signer_of(sign: str | None) -> Signer | None:
     return Signer.from_file(key_id, path)
 
 
-def left_unchecked(log: str, wish: Wish, sign: str | None) -> tuple[str, ...]:
+def left_unchecked(log: str, wish: Wish, signer: Signer | None) -> tuple[str, ...]:
     """Say what a dry run cannot know of a wish: what only the scheduler's configuration says."""
     if not is_kafka(log) or wish.args is None:
         return ()
-    if sign is not None:
-        return (right_unchecked(sign.partition("=")[0], wish.args.verb),)
+    if signer is not None:
+        return (right_unchecked(signer.key_id, wish.args.verb),)
     if wish.as_event is not None and wish.key is None:
         return ()
     return (f"To ask for it over Kafka it must be signed; {_NAME_A_KEY}.",)

@@ -7,7 +7,9 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from bus.signing import Signer
 from console.at_gateway import GatewaySource
 from console.dry_run import show
 from console.request import left_unchecked
@@ -181,14 +183,22 @@ def test_what_a_gateway_cannot_know_is_said_beside_it(
     )
 
 
+@pytest.mark.parametrize(
+    ("sign", "said"),
+    [("ops", "--sign: 'ops' is not KEY_ID=FILE"), ("ops=absent.pem", "absent.pem")],
+)
+def test_a_key_that_cannot_sign_is_said_already(
+    tidegate: Run, untouched: Path, sign: str, said: str
+) -> None:
+    asked = "job", "hold", "mover", "--dry-run", "--sign", sign, "--log", untouched
+    assert said in tidegate.refuses(*asked)
+
+
 def test_over_kafka_it_is_said_what_the_key_decides() -> None:
     wish = Wish(HoldJob(job="mover"), "", {})
-    assert (
-        left_unchecked("/run.db", wish, None)
-        == left_unchecked("/run.db", wish, "ops=ops.pem")
-        == ()
-    )
-    assert left_unchecked("kafka:", wish, "ops=ops.pem") == (right_unchecked("ops", "job.hold"),)
+    key = Signer("ops", Ed25519PrivateKey.generate())
+    assert left_unchecked("/run.db", wish, None) == left_unchecked("/run.db", wish, key) == ()
+    assert left_unchecked("kafka:", wish, key) == (right_unchecked("ops", "job.hold"),)
     (unsigned,) = left_unchecked("kafka:", wish, None)
     assert "must be signed; name a key" in unsigned
     cancelled = Wish(CancelJob(job="j"), "", {}, as_event=JobCancelled(job="j"))
