@@ -112,6 +112,7 @@ def wait(
 
     Raises:
         BranchFailed: it came to nothing, or somebody ended it.
+        NotFound: there is none, or not any more: its gateway was started anew.
         TimedOut: it is not done, in so many seconds.
     """
     looks, state = Looks(timeout, now_s), "not known"
