@@ -118,7 +118,9 @@ def test_what_was_asked_with_a_key_before_is_said_of_its_entry(
     assert said.startswith("journal entry 66 holds what no scheduler of this release writes: ")
 
 
-@pytest.mark.parametrize("forgery", sorted(FORGERIES.keys() - {"a request without a tenant"}))
+@pytest.mark.parametrize(
+    "forgery", [name for name in FORGERIES if name.startswith(("a fact", "a job"))]
+)
 def test_whoever_reads_the_state_alone_names_the_entry_too(
     forgery: str, tmp_path: Path, capsys: Capture
 ) -> None:
@@ -128,13 +130,10 @@ def test_whoever_reads_the_state_alone_names_the_entry_too(
     database = tmp_path / "forged.db"
     assert ran(capsys, "journal", "import", log, "--log", database)[0] == 0
     code, shown, said = ran(capsys, "nodes", "--log", database)
-    if forgery.startswith("reasons"):
-        assert code == 0, "the state has none"
-    else:
-        assert (code, shown) == (2, "")
-        named = re.match(r"journal entry (\d+) (holds|does not follow)", said)
-        assert named is not None
-        assert int(named[1]) >= number, "or one that does not follow from it"
+    assert (code, shown) == (2, "")
+    named = re.match(r"journal entry (\d+) (holds|does not follow)", said)
+    assert named is not None
+    assert int(named[1]) >= number, "or one that does not follow from it"
 
 
 def _is_kept(record: Record) -> bool:
