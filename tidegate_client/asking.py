@@ -81,7 +81,7 @@ def ask(
         Refused: the scheduler refused it.
         Problem: the gateway did, before anybody else saw it.
     """
-    headers = {"Idempotency-Key": key or new_key()}
+    headers = {"Idempotency-Key": new_key() if key is None else key}
     wait_s = math.ceil(min(max(wait, 0.0), WAIT_MOST_S))
     if wait_s:
         headers["Prefer"] = f"wait={wait_s}"

@@ -85,7 +85,7 @@ def begin(
     change |= {"settings": dict(settings or {}), "add_nodes": dict(add_nodes or {})}
     change["jobs"] = [{"like": name, "count": count} for name, count in (jobs or {}).items()]
     body = {"hours": hours, "runs": runs, "entry": at.entry, "change": {"policy": policy, **change}}
-    headers = {"Idempotency-Key": key or new_key()}
+    headers = {"Idempotency-Key": new_key() if key is None else key}
     cell = Moment(cell=at.cell).parameters()
     answer = yield from call(Call("POST", "/branches", cell, body, headers))
     return model_of(Branch, answer)
