@@ -126,7 +126,7 @@ def with_index(page: Path, claims: Sequence[Claim] = CLAIMS) -> str:
     return f"{before}{BEGIN}\n\n{index(claims, page.parent / 'data')}\n\n{END}{after}"
 
 
-def with_made_tables(folder: Path) -> list[Path]:
+def pages_with_tables(folder: Path) -> list[Path]:
     """List the pages that may have such tables: all in docs/results, and the project's README."""
     return [*sorted(folder.glob("*.md")), ROOT / "README.md"]
 
@@ -268,7 +268,7 @@ def main(argv: list[str] | None = None) -> int:
     what.add_argument("--write", action="store_true", help="put it right")
     given = parser.parse_args(argv)
     folder, history = ROOT / "docs" / "results", History(ROOT)
-    page, pages, data = folder / "README.md", with_made_tables(folder), folder / "data"
+    page, pages, data = folder / "README.md", pages_with_tables(folder), folder / "data"
     if given.write:
         page.write_text(with_index(page), encoding="utf-8")
         for shown in pages:

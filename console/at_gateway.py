@@ -159,8 +159,7 @@ class GatewaySource:
 
         with self._asking() as client, contextlib.suppress(NotFound):
             found = client.outcome(key)
-            more = found.model_extra or {}
-            return Before(found.about, more.get("args"), more.get("asked_s", 0.0))
+            return Before(found.about, found.args, found.asked_s)
         return None
 
     def ask(self, wish: Wish, reason: str) -> Sent:

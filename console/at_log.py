@@ -14,7 +14,7 @@ from console.dry_run import previewed
 from console.output import fail
 from console.panel import panel
 from console.reading import ask_log, located, open_to_write, read_bus
-from console.request import Addressed, unknown_of
+from console.request import Addressed, left_unchecked, signer_of
 from console.response import ANSWER_S, publish_and_hear
 from console.source import Before, Seen, Sent, Told, Tried, Wish
 from explain.acts import BY_PEOPLE, Act, act_of, refusal
@@ -193,19 +193,19 @@ class LogSource:
         if key not in reading.state.standing.taken:
             return None
 
-        async def ask(bus: Bus) -> JournalEntry | None:
+        async def ask(bus: Bus) -> Before:
             async for entry in entries(bus, reading.cell, _BY_PEOPLE, reading.state.number):
-                if entry.stimulus["data"].get("request", {}).get("id") == key:
-                    return entry
-            return None
-
-        entry = self._ask(ask)
-        if entry is None:
+                with blamed_on(entry.number):
+                    request = entry.stimulus["data"].get("request", {})
+                    if request.get("id") != key:
+                        continue
+                    if why := refusal(entry.decision):
+                        fail(f"The scheduler refused it before: {why}.", code=1)
+                    asked = Request.model_validate_json(orjson.dumps(request))
+                    return Before(asked.about, asked.args.model_dump(mode="json"), asked.asked_s)
             return Before()
-        if why := refusal(entry.decision):
-            fail(f"The scheduler refused it before: {why}.", code=1)
-        asked = Request.model_validate_json(orjson.dumps(entry.stimulus["data"]["request"]))
-        return Before(asked.about, asked.args.model_dump(mode="json"), asked.asked_s)
+
+        return self._ask(ask)
 
     def ask(self, wish: Wish, reason: str) -> Sent:
         if wish.args is not None:
@@ -213,13 +213,13 @@ class LogSource:
         return self.addressed.sent()
 
     def tries(self, wish: Wish, reason: str, hours: float) -> Tried:
-        at = self.addressed
+        at, signer = self.addressed, signer_of(self.sign)
         asked = at.request(wish, reason, "dry-run")
         where = {"log": at.log, "scheduler_online": at.online}
         wrong = refused(at.reading.state, asked)
         if wrong is not None:
             return Tried(*wrong, document=where)
-        notes = unknown_of(at.log, wish, self.sign)
+        notes = left_unchecked(at.log, wish, signer)
         if not hours:
             return Tried(document=where, notes=notes)
         cell = at.reading.cell

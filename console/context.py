@@ -169,16 +169,16 @@ def way_in(name: str) -> str:
         from tidegate_client import login as signing
     chosen = tried(lambda: _known().named(name))
     if os.environ.get("TIDEGATE_TOKEN"):
-        put = "Put a token that is in force into $TIDEGATE_TOKEN, which counts before any file."
+        where = "$TIDEGATE_TOKEN, which counts before any file."
     elif chosen.token_file is not None:
-        put = f"Put a token that is in force into {chosen.token_file}."
+        where = f"{chosen.token_file}."
     else:
         add = f"tidegate context add {name} {chosen.url} --token-file FILE"
-        put = f"Put a token that is in force into a file, and name it: {add}"
+        where = f"a file, and name it: {add}"
     with tried(lambda: _reaching(chosen.url)) as http:
-        if not signing.signs_in(chosen.url, http):
-            return put
-    return f"Sign in by `tidegate context login {name}`, or p{put[1:]}"
+        signs_in = signing.signs_in(chosen.url, http)
+    put = f"Sign in by `tidegate context login {name}`, or put" if signs_in else "Put"
+    return f"{put} a token that is in force into {where}"
 
 
 def _reaching(url: str) -> "httpx.Client":

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
+from console.asked_before import asked_otherwise
 from console.forms import asks, moves
 from console.output import fail
 from console.source import Source, Wish, already, job_of
 from console.submission import (
-    asked_otherwise,
     check_workdir,
     checked,
     complete,

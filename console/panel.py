@@ -304,8 +304,11 @@ def _speeds(answer: Answer) -> list[RenderableType]:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     table.add_column("GPUs", justify="right")
     simulated = answer.work.is_simulated
-    for name in ("units/s",) if simulated else ("steps/s", "samples/s"):
-        table.add_column(name, justify="right", style="bold" if name != "samples/s" else "")
+    if simulated:  # a unit is one sample
+        table.add_column("units/s", justify="right", style="bold")
+    else:
+        table.add_column("steps/s", justify="right", style="bold")
+        table.add_column("samples/s", justify="right")
     table.add_column("known from")
     # A size at which nothing gets done is one that the job cannot have.
     points = [point for point in known.points if point.samples_per_s > 0.0]
@@ -315,9 +318,9 @@ def _speeds(answer: Answer) -> list[RenderableType]:
             age_s = point.age_s
             how = Text("measured" if age_s is None else f"measured {duration(age_s)} ago")
         here = f"▸ {point.gpus}" if point.gpus == job.size else str(point.gpus)
-        speeds = [few(point.steps_per_s, 4), few(point.samples_per_s, 4)][simulated:]
-        table.add_row(here, *speeds, how)
-    empty = ("",) * (1 if simulated else 2)
+        steps = [] if simulated else [few(point.steps_per_s, 4)]
+        table.add_row(here, *steps, few(point.samples_per_s, 4), how)
+    empty = [""] if simulated else ["", ""]
     if len(points) > SIZES_MOST:
         table.add_row("…", *empty, Text(f"{len(points) - SIZES_MOST} more, see --json", "dim"))
     for pool, speed in sorted(known.affinity.items()):

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from console.forms import Found, looks, moves
 from console.output import fail
-from console.quota import beyond
+from console.quota import too_much_guaranteed
 from console.source import Source, Wish, already
 from explain.cell import quotas_in
 from explain.moments import day_clock
@@ -68,8 +68,9 @@ def set_(
     given = {tenant: read(tenant, text)[0] for tenant, text in quotas_in(made).items()}
     if any(given.values()):
         given |= {row.tenant: row.guaranteed for row in at.rules().it.quotas if row.set_by}
-    return Wish(SetPolicy(line=line, recall=recall), f"{line} decides from now on.",
-                {"policy": line}, hints=beyond(at, given) if given else ())  # fmt: skip
+    said = f"{line} decides from now on."
+    hints = too_much_guaranteed(at, given) if given else ()
+    return Wish(SetPolicy(line=line, recall=recall), said, {"policy": line}, hints=hints)
 
 
 @app.command()

@@ -59,7 +59,7 @@ def listed(at: Source) -> Found:
     none = Text("No tenant has a quota: each may have all there is.")
     table = fitted(title, _COLUMNS, rows, _DROP, out()) if rows else none
     given = {row.tenant: row.guaranteed for row in found.quotas}
-    return Found(found, [table, *map(Text, beyond(at, given))], seen.age)
+    return Found(found, [table, *map(Text, too_much_guaranteed(at, given))], seen.age)
 
 
 @app.command("set")
@@ -96,7 +96,7 @@ def set_(
         said.append(f"No job of {tenant} is in {at.name} yet.")
     args = SetQuota(tenant=tenant, gpus=most, guaranteed=least, jobs=max_jobs)
     given = {row.tenant: row.guaranteed for row in rules.quotas} | {tenant: least}
-    hints = beyond(at, given) if least else []
+    hints = too_much_guaranteed(at, given) if least else []
     decides = rules.policy.policy
     if least and name_of(decides) in POLICIES and name_of(decides) not in KEEP_QUOTAS:
         hints.append(f"{decides} decides, which knows no guarantees; tide does.")
@@ -118,7 +118,7 @@ def clear(at: Source, tenant: Tenant) -> Wish:
     return Wish(ClearQuota(tenant=tenant), said, {"tenant": tenant})
 
 
-def beyond(at: Source, guaranteed: Mapping[str, int]) -> list[str]:
+def too_much_guaranteed(at: Source, guaranteed: Mapping[str, int]) -> list[str]:
     """Say that a cell has fewer GPUs than tenants are guaranteed; nothing if that is not so.
 
     Args:

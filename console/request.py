@@ -24,7 +24,7 @@ from console.output import fail
 from console.reading import ask_log, open_to_write, read_bus
 from console.response import ANSWER_S, publish_and_hear
 from console.source import Sent, Wish
-from explain.acts import not_known_of
+from explain.acts import right_unchecked
 from explain.answer import Reading
 from scheduler.core.rights import MAY
 from schemas.codec import Rejected, decode_cell, encode, event, request
@@ -179,12 +179,12 @@ def signer_of(sign: str | None) -> Signer | None:
     return Signer.from_file(key_id, path)
 
 
-def unknown_of(log: str, wish: Wish, sign: str | None) -> tuple[str, ...]:
+def left_unchecked(log: str, wish: Wish, signer: Signer | None) -> tuple[str, ...]:
     """Say what a dry run cannot know of a wish: what only the scheduler's configuration says."""
     if not is_kafka(log) or wish.args is None:
         return ()
-    if sign is not None:
-        return (not_known_of(sign.partition("=")[0], wish.args.verb),)
+    if signer is not None:
+        return (right_unchecked(signer.key_id, wish.args.verb),)
     if wish.as_event is not None and wish.key is None:
         return ()
     return (f"To ask for it over Kafka it must be signed; {_NAME_A_KEY}.",)

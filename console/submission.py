@@ -14,7 +14,6 @@ from pydantic import ValidationError
 
 from console.output import fail
 from console.packing import Packed, packed
-from console.source import Before
 from explain import job_file
 from explain.rows import NodeRow
 from explain.shares import counted
@@ -39,9 +38,6 @@ FLAGS = {
     "edge_allowed": "--no-edge",
     "program": "the command",
 }
-#: A job is on the log so many seconds at most after its deadline was worked out here: its code is
-#: stored meanwhile.
-_WITHIN_S = 600.0
 #: Of what is wrong, so much is said at once.
 _SAID_MOST = 20
 #: Which flag a field of the program comes from.
@@ -279,45 +275,6 @@ def checked(
     if late or (late := job_file.no_workdir(fields)):
         fail_all(late)
     return submission, None if deadline is None else job_file.after_s(*deadline)
-
-
-def asked_otherwise(
-    before: Before, submission: JobSubmitted, deadline_after_s: float | None, *, own: bool
-) -> str:
-    """Name what differs from the job that was submitted with the same key before.
-
-    It is empty if nothing does, or if it is not known what was asked for then.
-
-    Args:
-        before: What was asked for then.
-        submission: What is asked for now.
-        deadline_after_s: In which time from now it must be done.
-        own: Whether it is of the tenant of who asks, whom this command does not know.
-    """
-    if before.args is None:
-        return ""
-    if before.args["verb"] != "job.submit":
-        return f"the verb ({before.args['verb']})"
-    # A gateway of another release may not know of every field.
-    then = JobSubmitted.model_validate(before.args["spec"]).model_dump(mode="json")
-    now = submission.model_dump(mode="json")
-    if own:
-        now["tenant"] = then["tenant"]
-    first_s = then["deadline_s"]
-    if first_s is not None and deadline_after_s is not None:
-        # It counts from when it was asked for, so it is another moment in each try.
-        differs_s = first_s - before.asked_s - deadline_after_s
-        now["deadline_s"] = first_s if abs(differs_s) <= _WITHIN_S else None
-    found = [name for name in now if now[name] != then[name]]
-    inner = now["program"], then["program"]
-    if "program" in found and None not in inner and inner[0]["argv"] == inner[1]["argv"]:
-        at = found.index("program")
-        found[at : at + 1] = [
-            PROGRAM_FLAGS.get(name, f"program.{name}")
-            for name in inner[0]
-            if name != "code_sha256" and inner[0][name] != inner[1].get(name)
-        ]
-    return " and ".join(dict.fromkeys(FLAGS.get(name, name) for name in found))
 
 
 def _wrong(wrong: Rejected, *, has_file: bool) -> str:

@@ -20,7 +20,7 @@ from explain.metrics import Curves
 from explain.moments import duration
 from explain.phrases import SHORT
 from explain.spans import Stay
-from explain.work import Work
+from explain.work import Work, work_of
 
 _COLUMNS: Columns = {
     "after": LEFT,
@@ -103,7 +103,7 @@ def timeline(
     rows = [{**asdict(stay), "ended": end} for stay, end in zip(stays, ends, strict=True)]
     document = {"job": job, "stays": rows, "curves": curves, "outputs": kept}
     told = [] if kept is None else [Text(f"Its outputs: {kept}.")]
-    work = Work(explained.spec.get("samples_per_step", 1.0))
+    work = work_of(explained.spec)
     table = _table(job, stays, ends, now_s, work) if stays else Text(f"{job} had no GPUs so far.")
     return Found(document, [table, *told])
 

@@ -91,7 +91,7 @@ def refused(decision: Mapping[str, Any]) -> tuple[str, str]:
     return "", ""
 
 
-def not_known_of(key_id: str, verb: str) -> str:
+def right_unchecked(key_id: str, verb: str) -> str:
     """Say what only the scheduler knows of a request that is signed with this key."""
     return (
         f"Whether the scheduler lets key {key_id} pass on {verb} was not looked at: its "

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from explain.history import Line, history, work_of
+from explain.history import Line, history
 from explain.moments import day_clock, duration, is_demo, is_simulated
 from explain.refusals import Refusal, in_words
 from explain.standing import NO_NODE, lacks_nodes, standing_of, waits_for_nodes
 from explain.story import Event, Given, Kept, Reclaim, Story, outputs_of
-from explain.work import Work
+from explain.work import Work, work_of
 from scheduler.core.state import ClusterState, Job
 from scheduler.core.transitions import JobState
 from scheduler.policies.interface import Reason
@@ -110,13 +110,12 @@ class Answer:
     @property
     def spec(self) -> Mapping[str, Any]:
         """What its tenant asked for."""
-        first = self.story.last("JobAccepted")
-        return {} if first is None else first.fields["spec"]
+        return self.story.spec
 
     @property
     def work(self) -> Work:
         """How its steps are written."""
-        return work_of(self.story)
+        return work_of(self.spec)
 
     @property
     def given(self) -> Given | None:

@@ -7,7 +7,7 @@ from typing import Any
 from explain.shares import counted
 from explain.story import Event, Story, failure, outputs_of
 from explain.wording import Tone
-from explain.work import Work
+from explain.work import Work, work_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,20 +21,12 @@ class Line:
     event: Event
 
 
-def work_of(story: Story) -> Work:
-    """Say how the steps of a job are written."""
-    accepted = story.last("JobAccepted")
-    return (
-        Work() if accepted is None else Work(accepted.fields["spec"].get("samples_per_step", 1.0))
-    )
-
-
 def history(story: Story) -> list[Line]:
     """Give the lines; several changes of size in a row are one."""
     lines: list[Line] = []
     sizes: list[int] = []
     left: Event | None = None
-    events, work = _told(story.events), work_of(story)
+    events, work = _told(story.events), work_of(story.spec)
     for event, following in zip(events, [*events[1:], None], strict=True):
         fields = event.fields
         size = sum(map(len, fields.get("allocation", {}).values()))

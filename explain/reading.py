@@ -59,8 +59,7 @@ async def read_bus(bus: Bus, cell: str | None = None) -> Reading:
         Unreadable: The log is damaged.
     """
     cell = await _chosen(bus, cell)
-    with blamed_on(None):
-        found = await recover(bus, cell)
+    found = await recover(bus, cell)
     newest_s = await newest(bus, TOPICS)
     word = await bus.latest(CELLS.name, cell)  # of others nobody says that they lead this one
     said_s = 0.0 if word is None else word.time_s

@@ -116,6 +116,12 @@ class Story:
         """The newest reason given for it."""
         return self.reasons[-1] if self.reasons else None
 
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """What its tenant asked for; empty as long as it is not accepted."""
+        accepted = self.last("JobAccepted")
+        return {} if accepted is None else accepted.fields["spec"]
+
     def last(self, *kinds: str) -> Event | None:
         """Give the newest event of some kinds."""
         return next((h for h in reversed(self.events) if h.kind in kinds), None)

@@ -9,7 +9,7 @@ from typing import Any
 
 from explain.moments import day_clock, duration
 from explain.wording import WORTH, Wording, lost_title, tells_worth
-from explain.work import Work
+from explain.work import work_of
 
 #: Lines of the history that are shown, the newest.
 _LINES_MOST = 16
@@ -49,7 +49,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         unit = "GPU" if document["gpus"] == 1 else "GPUs"
         yield f"  {document['gpus']} {unit} of {document['pool']}: {nodes}"
     if document["step"] is not None:
-        yield f"  at {Work(spec.get('samples_per_step', 1.0)).place(document['step'])}"
+        yield f"  at {work_of(spec).place(document['step'])}"
     if document["ends_s"] is not None and not ended:
         yield f"  expected to end at {at(document['ends_s'])}"
     if document["failure"]:

@@ -4,7 +4,9 @@ The simulator cuts a unit of a job's work, such as an iteration of its trace, in
 steps, so that the scheduler sees parts of one. Nobody counts in those.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from explain.shares import few
 
@@ -42,6 +44,11 @@ class Work:
     def count(self, steps: float) -> str:
         """Write the number alone."""
         return few(steps * self.samples_per_step) if self.is_simulated else f"{steps:,.0f}"
+
+
+def work_of(spec: Mapping[str, Any]) -> Work:
+    """Say how the steps of a job are written, by what its tenant asked for."""
+    return Work(spec.get("samples_per_step", 1.0))
 
 
 #: Of a job of which nothing is known.

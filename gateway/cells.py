@@ -14,7 +14,6 @@ from explain.reading import CELL
 from gateway.feed import Feed
 from gateway.log import ServedLog
 from gateway.problems import Problem, later
-from scheduler.core.transitions import InvalidTransition
 from schemas.topics import CELLS, JOURNAL, SNAPSHOTS
 
 #: How often the log is looked at, in seconds.
@@ -30,7 +29,7 @@ _LEVEL_S = 5.0
 #: Nothing is wrong yet.
 OPENING = "the log is being opened"
 _log = logging.getLogger("tidegate.gateway")
-KNOWN = (BusError, InvalidTransition, OSError, sqlite3.Error)
+KNOWN = (BusError, OSError, sqlite3.Error)
 
 
 class Cells:

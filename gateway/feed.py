@@ -22,7 +22,6 @@ from gateway.log import ServedLog
 from gateway.meter import Meter
 from scheduler.blame import blamed_on
 from scheduler.core.state import ClusterState
-from scheduler.core.transitions import InvalidTransition
 from scheduler.journal import JournalReader, folding, recover
 from schemas.journal import NO_DIGEST, decode_entry
 from schemas.parse import Rejected
@@ -206,7 +205,7 @@ class Feed:
                 await self._begin()
             self.end = await self.log.bus.end(JOURNAL.name)
             return await self._go_on()
-        except (Unreadable, InvalidTransition) as error:
+        except Unreadable as error:
             self.reset()
             self._rests = _loop_s() + self._rest_s, self.log.file, str(error)
             self._rest_s = min(2.0 * self._rest_s, _REST_MOST_S)

@@ -14,7 +14,6 @@ from explain.perfetto import HEAD, TAIL, Trace, line, lines
 from gateway.feed import Feed, from_mark
 from gateway.past import chained, guarded, last_before, reachable
 from gateway.problems import Problem
-from scheduler.blame import blamed_on
 from scheduler.core.state import ClusterState
 from scheduler.journal import folding
 from schemas.journal import RawEntry
@@ -103,10 +102,9 @@ async def _folded(
             if entry.number >= end:
                 return
             if entry.number >= begin:
-                with blamed_on(entry.number):
-                    decision = orjson.loads(entry.decision)
-                    for _ in folding(state, entry, decision):
-                        await asyncio.sleep(0)
+                decision = orjson.loads(entry.decision)
+                for _ in folding(state, entry, decision):
+                    await asyncio.sleep(0)
                 yield state, entry, decision
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from explain.acts import not_known_of
+from explain.acts import right_unchecked
 from explain.job_file import no_workdir
 from explain.moments import is_demo
 from explain.reading import newest
@@ -186,7 +186,7 @@ class Desk:
         if outbox is None:
             note = f"It would not be passed on from here: {_ONLY_READS}."
         elif outbox.key_id:
-            note = not_known_of(outbox.key_id, asked.args.verb)
+            note = right_unchecked(outbox.key_id, asked.args.verb)
         return Outcome(asked, "would_be_done", note=note)
 
     async def close(self) -> None:

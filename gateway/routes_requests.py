@@ -10,9 +10,10 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
 from explain import job_file as files
 from explain.reading import pieces_for
-from gateway import cursors, models, models_requests
+from gateway import cursors, models
 from gateway.about import Kind
 from gateway.body import Body, documented, fitting, read_body, read_json
+from gateway.models_requests import ActsPage, JobFileAnswer, JobFileBody, RequestAnswer
 from gateway.outcomes import Outcome, acts, outcome, refusal
 from gateway.past import guarded
 from gateway.posting import NAME
@@ -63,16 +64,13 @@ Prefer = Annotated[
     ),
 ]
 _ACCEPTED: dict[int | str, dict[str, Any]] = {
-    202: {
-        "model": models_requests.RequestAnswer,
-        "description": "Written; no scheduler has said yet.",
-    }
+    202: {"model": RequestAnswer, "description": "Written; no scheduler has said yet."}
 }
 
 
 @router.post(
     "/requests",
-    response_model=models_requests.RequestAnswer,
+    response_model=RequestAnswer,
     openapi_extra=documented("RequestBody"),
     responses=_ACCEPTED,
 )
@@ -116,18 +114,14 @@ async def ask(
     return _answer(who, found, feed.nobody, waited=wait_s)
 
 
-@router.post(
-    "/job-file",
-    response_model=models_requests.JobFileAnswer,
-    openapi_extra=documented("JobFileBody"),
-)
+@router.post("/job-file", response_model=JobFileAnswer, openapi_extra=documented("JobFileBody"))
 async def job_file(request: Request, here: Here) -> Response:
     """Read the file of a job, as `tidegate submit` does, for a form; nothing is asked for.
 
     Values are looked at one by one; what is missing may be said beside the file. With `form`, which
     counts before the file, nothing may be missing but `tenant` and the moment of `deadline`.
     """
-    body = fitting(models_requests.JobFileBody, await read_json(request))
+    body = fitting(JobFileBody, await read_json(request))
     text = body.text.encode()
     is_yaml = not text.lstrip().startswith(b"{")
     if is_yaml and len(text) > YAML_MAX_BYTES:
@@ -194,7 +188,7 @@ def _answer(who: Subject, found: Outcome, nobody: str = "", waited: float = 0.0)
     return plain(found.document(nobody), status, headers)
 
 
-@router.get("/requests/{request_id}", response_model=models_requests.RequestAnswer)
+@router.get("/requests/{request_id}", response_model=RequestAnswer)
 async def request(
     request_id: Annotated[str, Path(description="The request's id.", max_length=256)],
     here: Here,
@@ -269,7 +263,7 @@ def sees(who: Subject, asked: Asking) -> bool:
     return asked.subject == who.name or who.owns(asked.tenant)
 
 
-@router.get("/requests", response_model=models_requests.ActsPage)
+@router.get("/requests", response_model=ActsPage)
 async def requests(
     at: At,
     who: Who,

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bus.contract import Unreadable
+from scheduler.core.record import UnknownRecord
 from scheduler.core.transitions import InvalidTransition
 from schemas.journal import MISSHAPEN
 
@@ -24,6 +25,8 @@ def blamed_on(number: int | None) -> Iterator[None]:
     which = "; `tidegate replay` says from which entry on" if number is None else ""
     try:
         yield
+    except UnknownRecord as error:
+        raise Unreadable(f"{where}: {error}") from error
     except InvalidTransition as error:
         raise Unreadable(
             f"{where} does not follow from what is before it: {error}; was it written by another "
@@ -32,5 +35,6 @@ def blamed_on(number: int | None) -> Iterator[None]:
     except MISSHAPEN as error:
         what = " ".join(str(error).split())[:200]
         raise Unreadable(
-            f"{where} holds what no scheduler writes: {type(error).__name__}: {what}{which}"
+            f"{where} holds what no scheduler of this release writes: {type(error).__name__}: "
+            f"{what}{which}"
         ) from error

@@ -9,13 +9,9 @@ from typing import Any
 import orjson
 
 from bus.contract import Bus, Record, Unreadable
+from scheduler.blame import blamed_on
 from scheduler.core.evolve import apply
-from scheduler.core.record import (
-    UnknownRecord,
-    decision_to_dict,
-    facts_from_dict,
-    stimulus_to_dict,
-)
+from scheduler.core.record import decision_to_dict, facts_from_dict, stimulus_to_dict
 from scheduler.core.restore import state_in_steps
 from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Decision, Stimulus
@@ -178,8 +174,7 @@ def fold(state: ClusterState, entry: RawEntry, decision: dict[str, Any] | None =
         decision: The entry's, parsed, where the caller has it; its parts become the state's.
 
     Raises:
-        Unreadable: the entry is from a newer version.
-        InvalidTransition: a fact cannot follow.
+        Unreadable: the entry is of another release, or a fact cannot follow.
     """
     deque(folding(state, entry, decision), 0)
 
@@ -190,23 +185,16 @@ def folding(
     """Do as `fold`, in steps between which others may work: a cycle may have thousands of facts.
 
     Raises:
-        Unreadable: the entry is from a newer version.
-        InvalidTransition: a fact cannot follow.
+        Unreadable: the entry is of another release, or a fact cannot follow.
     """
-    try:
+    with blamed_on(entry.number):
         facts = facts_from_dict(orjson.loads(entry.decision) if decision is None else decision)
-    except (UnknownRecord, TypeError, KeyError, ValueError) as error:
-        raise Unreadable(f"journal: entry {entry.number}: {error}") from error
-    state.advance(entry.at_s)
-    for count, fact in enumerate(facts, 1):
-        try:
+        state.advance(entry.at_s)
+        for count, fact in enumerate(facts, 1):
             apply(state, fact)
-        except (TypeError, KeyError) as error:
-            # A fact may hold a record, such as a job, that has what only a newer release knows.
-            raise Unreadable(f"journal: entry {entry.number}: {error}") from error
-        if count % _FACTS == 0:
-            yield
-    state.number += 1
+            if count % _FACTS == 0:
+                yield
+        state.number += 1
 
 
 # --- restart -----------------------------------------------------------------------------------
@@ -252,13 +240,14 @@ async def recover(bus: Bus, cell: str) -> Recovered:
             await asyncio.sleep(0)
         if found.entries % _FOLDED == 0:
             await asyncio.sleep(0)
-        stimulus = orjson.loads(entry.stimulus)
-        source, bootid, sequence, *said_s = stimulus["cause"]
-        if bootid >= 0:
-            found.dedupe.take(source, bootid, sequence, *(said_s or [entry.at_s]))
-            if stimulus["kind"] not in _ON_TELEMETRY:  # its topic has an order of its own
-                known = found.newest.get(source, (-1, -1))
-                found.newest[source] = max(known, (bootid, sequence))
+        with blamed_on(entry.number):
+            stimulus = orjson.loads(entry.stimulus)
+            source, bootid, sequence, *said_s = stimulus["cause"]
+            if bootid >= 0:
+                found.dedupe.take(source, bootid, sequence, *(said_s or [entry.at_s]))
+                if stimulus["kind"] not in _ON_TELEMETRY:  # its topic has an order of its own
+                    known = found.newest.get(source, (-1, -1))
+                    found.newest[source] = max(known, (bootid, sequence))
         found.entries += 1
         found.bytes += len(record.value or b"")
     found.digest = reader.digest

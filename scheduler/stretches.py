@@ -123,8 +123,7 @@ def _cut(
                 state.cell = reader.cell or ""
                 begins = state_to_json(state)
             held.append(entry)
-            with blamed_on(entry.number):
-                fold(state, entry)
+            fold(state, entry)
             if snapshots.check(state, entry.digest) or len(held) == LENGTH:
                 after = state_to_json(state)
                 yield _Stretch(begins, held, hashlib.sha256(after).hexdigest())

@@ -4,6 +4,7 @@ The first argument of each is the moment that it is about, of which the cell alo
 others are those of the client's method.
 """
 
+import contextlib
 import math
 from typing import Any
 from urllib.parse import quote
@@ -41,6 +42,10 @@ class Outcome(BaseModel):
     entry: int | None = None
     #: What it is about: a job, a node.
     about: str = ""
+    #: The verb and its arguments; None where a gateway of an earlier release does not say them.
+    args: dict[str, Any] | None = None
+    #: When it was asked for, in the log's time.
+    asked_s: float = 0.0
     #: What it was refused for, and why.
     field: str = ""
     refused_because: str = ""
@@ -76,7 +81,7 @@ def ask(
         Refused: the scheduler refused it.
         Problem: the gateway did, before anybody else saw it.
     """
-    headers = {"Idempotency-Key": key or new_key()}
+    headers = {"Idempotency-Key": new_key() if key is None else key}
     wait_s = math.ceil(min(max(wait, 0.0), WAIT_MOST_S))
     if wait_s:
         headers["Prefer"] = f"wait={wait_s}"
@@ -182,17 +187,14 @@ def _until(at: Moment, length_s: float, key: str | None, *field: str) -> Flow[fl
         field: Where the arguments of that request name it.
     """
     if key is not None:
-        try:
-            told = (yield from outcome(at, key)).model_extra or {}
-        except NotFound:
-            told = {}
-        first, asked_s = told.get("args"), told.get("asked_s")
-        for name in field:
-            first = first.get(name) if isinstance(first, dict) else None
-        if (
-            isinstance(first, (int, float))
-            and isinstance(asked_s, (int, float))
-            and abs(first - asked_s - length_s) <= _WITHIN_S
-        ):
-            return first
+        with contextlib.suppress(NotFound):
+            before = yield from outcome(at, key)
+            first: Any = before.args
+            for name in field:
+                first = first.get(name) if isinstance(first, dict) else None
+            if (
+                isinstance(first, (int, float))
+                and abs(first - before.asked_s - length_s) <= _WITHIN_S
+            ):
+                return first
     return (yield from log_now_s(at)) + length_s

@@ -85,7 +85,7 @@ def begin(
     change |= {"settings": dict(settings or {}), "add_nodes": dict(add_nodes or {})}
     change["jobs"] = [{"like": name, "count": count} for name, count in (jobs or {}).items()]
     body = {"hours": hours, "runs": runs, "entry": at.entry, "change": {"policy": policy, **change}}
-    headers = {"Idempotency-Key": key or new_key()}
+    headers = {"Idempotency-Key": new_key() if key is None else key}
     cell = Moment(cell=at.cell).parameters()
     answer = yield from call(Call("POST", "/branches", cell, body, headers))
     return model_of(Branch, answer)
@@ -112,6 +112,7 @@ def wait(
 
     Raises:
         BranchFailed: it came to nothing, or somebody ended it.
+        NotFound: there is none, or not any more: its gateway was started anew.
         TimedOut: it is not done, in so many seconds.
     """
     looks, state = Looks(timeout, now_s), "not known"

@@ -112,10 +112,9 @@ class Looks:
         if left_s <= 0:
             raise TimedOut(late if self._away is None else f"{late}; but {self._away}")
         said_s = getattr(self._away, "after_s", None) or 0.0
-        pause = Pause(min(max(self._next_s, said_s), left_s))
-        most_s = _LAST_LOOK_S if self._away is None else _AWAY_LOOK_S
-        self._next_s = min(self._next_s * 1.5, most_s)
-        return pause
+        next_s = min(self._next_s, _LAST_LOOK_S if self._away is None else _AWAY_LOOK_S)
+        self._next_s = next_s * 1.5
+        return Pause(min(max(next_s, said_s), left_s))
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,7 +260,7 @@ class Filesystem:
             CheckpointError: it is not.
         """
         if self._mount is None:
-            root = Path(self._root)
+            root = Path(self._root).resolve()  # a link to a disk is none itself
             self._mount = next(one for one in (root, *root.parents) if os.path.ismount(one))
         if not os.path.ismount(self._mount):
             raise CheckpointError(

@@ -8,6 +8,8 @@ Source of the formats: the kernel's admin-guide/cgroup-v2.
 import os
 from pathlib import Path
 
+from runtime.mounts import mounted
+
 _CPU_PERIOD_US = 100_000
 
 
@@ -53,17 +55,16 @@ def own_cgroup(mounts: Path, membership: Path) -> Path | None:
         membership: Its /proc/PID/cgroup.
     """
     try:
-        lines = mounts.read_text().splitlines()
+        found = mounted(mounts)
         inside = [line[3:] for line in membership.read_text().splitlines() if line[:3] == "0::"]
     except OSError:
         return None
-    for line in lines:
-        before, _, after = line.partition(" - ")
-        if after.split(" ")[0] == "cgroup2" and inside:
-            root, mounted = before.split(" ")[3:5]
+    for one in found:
+        if one.kind == "cgroup2" and inside:
             # A container sees its own part mounted, and the path from the root of that.
-            relative = os.path.relpath(inside[0], root) if root != "/" else inside[0].lstrip("/")
-            return Path(mounted) / relative
+            root, path = one.root, inside[0]
+            relative = os.path.relpath(path, root) if root != "/" else path.lstrip("/")
+            return Path(one.point) / relative
     return None
 
 

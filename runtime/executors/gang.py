@@ -77,7 +77,7 @@ class Gang(ABC, Generic[AnAttempt]):
         if attempt is None or not self._trains:
             return None
         said, per_step = attempt.progress, record.spec.samples_per_step
-        pace, rate = said.pace(per_step), said.samples_per_s(per_step)  # which may come of it
+        pace, rate = said.pace(per_step), said.samples_per_s(per_step)  # the pace may set the rate
         if said.step is None or rate is None:
             return None
         return GangProgress(record.job, record.epoch, self._step, rate, pace, said.metrics)

@@ -111,7 +111,7 @@ def _kept(
     """Store what is there, however long the store is away; None: nothing of it is."""
     (order, epoch, run), job = where, where[0].job
     user, most, wait_s = owner_of(run), options.outputs_max_mib * _MIB, _WAIT_S
-    found, done = find(base, patterns, most, user), set[str]()
+    found, done = find(base, patterns, most, user), dict[str, int]()
     while (found.files or says_none) and not stop.is_set():
         try:
             uri = _stored(options.store, order, epoch, base, found, done, user)
@@ -123,8 +123,8 @@ def _kept(
         said = "; ".join(found.left_out[:_NAMED])
         more = len(found.left_out) - _NAMED
         said += f"; and {more} more" if more > 0 else ""
-        size_mib = math.ceil(found.size_bytes / _MIB)
-        return OutputsStored(job, epoch, uri, len(found.files), size_mib, said[:900])
+        size_mib = math.ceil(sum(done.values()) / _MIB)
+        return OutputsStored(job, epoch, uri, len(done), size_mib, said[:900])
     return None
 
 
@@ -134,10 +134,10 @@ def _stored(
     epoch: int,
     base: Path,
     found: Found,
-    done: set[str],
+    done: dict[str, int],
     user: int | None,
 ) -> str:
-    """Store those that are not done yet: a link may last for a few of them at a time."""
+    """Store those that are not done yet, by size: a link may last for a few of them at a time."""
     for path in [path for path in found.files if path not in done]:
         try:
             with as_user(user):
@@ -150,7 +150,7 @@ def _stored(
             size = os.fstat(number).st_size
             try:
                 store.keep_output(order.job, epoch, path, _pieces(file.fileno(), size))
-                done.add(path)
+                done[path] = size
             except Unstorable as error:  # the job would wait for it for ever
                 found.files.remove(path)
                 why = str(error).rpartition(": ")[2]  # as `explained` makes it

@@ -6,8 +6,9 @@ from runtime.executors.sections import WorkerOptions
 
 #: A gang is stuck only after this many of its usual step intervals.
 _INTERVALS = 20
-#: A longer time between two looks does not count: the machine was suspended, or its clock was set.
-_UNSEEN_S = 60.0
+#: Of a longer time between two looks only so much counts: the machine was suspended, or its clock
+#: was set.
+_GAP_MAX_S = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ class StallDetector:
         self._options, self._job, self._is_resumed = options, job, is_resumed
         self._looked_s: float | None = None
         self._moved_s: float | None = None
-        #: Since its last step, for how long nobody looked.
+        #: Since its last step, how much of the time does not count.
         self._unseen_s = 0.0
 
     def look(
@@ -55,8 +56,8 @@ class StallDetector:
         gap_s = 0.0 if self._looked_s is None else now_s - self._looked_s
         if moved_s != self._moved_s:
             self._unseen_s = 0.0
-        elif gap_s > max(least_s, _UNSEEN_S):
-            self._unseen_s += gap_s
+        else:
+            self._unseen_s += max(0.0, gap_s - _GAP_MAX_S)
         self._looked_s, self._moved_s = now_s, moved_s
         is_stuck = moved_s is not None and now_s - moved_s - self._unseen_s >= least_s
         self.since_s = moved_s if is_stuck else None

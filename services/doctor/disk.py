@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from runtime.executors.folder import CHECKPOINTS
+from runtime.mounts import MOUNTS, mounted
 from runtime.trees import entries_below
 from services.doctor.finding import CheckContext, Finding, Reporter
 
@@ -43,7 +44,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
 
 def _of(folder: Path, what: str, key: str, need_bytes: int, good_bytes: int) -> Iterator[Finding]:
     place = existing(folder)
-    kind = filesystem(place, mounts())
+    kind = filesystem(place)
     if kind in _FORGETS:
         yield _report.warning(
             f"{folder} ({what}) is in memory ({kind}): all is lost when the machine restarts",
@@ -92,24 +93,17 @@ def is_there(path: Path) -> bool:
         return False
 
 
-def mounts() -> str:
-    """Give the kernel's list of what is mounted; a mount point may be no UTF-8."""
-    return os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
+def filesystem(path: Path, listed: Path = MOUNTS) -> str:
+    """Give the type of the file system that a path is on.
 
-
-def filesystem(path: Path, mounts: str) -> str:
-    """Give the type of the file system that a path is on, by the text of a mountinfo.
-
-    Source: proc(5). The longest mount point that holds the path counts, of equals the last.
+    The longest mount point that holds the path counts, of equals the last.
     """
     found, best = "", -1
     whole = str(path.resolve())
-    for line in mounts.splitlines():
-        before, _, after = line.partition(" - ")
-        point = before.split(" ")[4].replace("\\040", " ")
+    for _, point, kind in mounted(listed):
         inside = whole == point or whole.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= best:
-            found, best = after.split(" ")[0], len(point)
+            found, best = kind, len(point)
     return found
 
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.store import CheckpointStore
 from services.doctor import clock
-from services.doctor.disk import existing, filesystem, is_there, mounts
+from services.doctor.disk import existing, filesystem, is_there
 from services.doctor.finding import CheckContext, Finding, Reporter
 
 _report = Reporter("store")
@@ -25,7 +25,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
         if _can_be_made(folder):
             yield _report.warning(
                 f"agent.workers.checkpoints: there is no folder {folder} yet; the first checkpoint "
-                f"makes it, on {_kind(folder.parent)}",
+                f"makes it, on {filesystem(folder.parent)}",
                 f"if it is another machine's, mount it first (findmnt {_word(folder.parent)}); "
                 "else there is nothing to do",
             )
@@ -69,10 +69,6 @@ def _can_be_made(folder: Path) -> bool:
     return may and above.is_dir() and not folder.is_symlink()
 
 
-def _kind(folder: Path) -> str:
-    return filesystem(folder, mounts())
-
-
 def _is_ours(folder: Path) -> bool:
-    kind = _kind(folder)
+    kind = filesystem(folder)
     return not kind.startswith(("nfs", "cifs", "smb", "fuse", "9p", "ceph", "lustre", "gpfs"))

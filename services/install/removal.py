@@ -1,11 +1,11 @@
 """Removes an installed agent, and lists what stays."""
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runtime.mounts import MOUNTS, mounted
 from runtime.trees import remove_tree
 from services.install.gangs import RunningGang, end, named
 from services.install.layout import (
@@ -24,9 +24,6 @@ from services.install.replicas import running_replicas
 from services.install.status import Status
 from services.install.systemd import booted, systemctl
 from services.install.wanted import InstallError
-
-#: Where the kernel lists what is mounted.
-_MOUNTS = Path("/proc/self/mounts")
 
 
 @dataclass(slots=True)
@@ -77,7 +74,7 @@ def remove(status: Status, layout: Layout, *, purge: bool, force: bool) -> Remov
         )
     if gangs:
         done.gone.append(f"running gangs, told to save and leave: {named(gangs)}")
-    if layout.here(STATE).exists():
+    if os.path.lexists(layout.here(STATE)):
         _remove_state(layout.here(STATE))
         done.gone.append(f"{STATE}, and all in it: memory, runs, logs, checkpoints")
     _say_elsewhere(done, status)
@@ -136,11 +133,8 @@ def _remove_state(state: Path) -> None:
 
 def _mounted_below(folder: Path) -> list[str]:
     """Give the folders below one at which another file system begins."""
-    lines = _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
-    # Source: proc(5): blanks, line feeds and backslashes are written in octal.
-    written = (line.split()[1] for line in lines)
-    places = (re.sub(r"\\([0-7]{3})", lambda it: chr(int(it[1], 8)), one) for one in written)
-    return sorted({one for one in places if folder.resolve() in Path(one).parents})
+    places = {one.point for one in mounted(MOUNTS)}
+    return sorted(one for one in places if folder.resolve() in Path(one).parents)
 
 
 def _remove_files(done: Removed, status: Status, layout: Layout) -> None:

@@ -15,7 +15,7 @@ from schemas.topics import LOGS
 from tests.client.conftest import running
 from tests.gateway.conftest import Serving
 from tests.gateway.working import during, working
-from tidegate_client import Conflict, Job, Refused
+from tidegate_client import BadRequest, Conflict, Job, Refused
 
 
 async def test_what_a_client_asks_for_is_done_once(tmp_path: Path, serving: Serving) -> None:
@@ -39,6 +39,14 @@ async def test_what_a_client_asks_for_is_done_once(tmp_path: Path, serving: Serv
             await during(desk, client.drain("n0", "30m", force=True, key="k2"))
         with pytest.raises(Conflict, match="k2"):
             await during(desk, client.drain("n0", "2h", key="k2"))
+        for asked in (
+            client.cordon("n0", key=""),
+            client.drain("n0", "2h", key=""),
+            client.jobs.submit(Job(id="j", deadline="2h"), key=""),
+            client.at(entry=1).branches.begin(hours=1.0, key=""),
+        ):
+            with pytest.raises(BadRequest, match="idempotency-key: takes"):
+                await during(desk, asked)
 
 
 async def test_a_job_that_a_client_submits_is_in_the_list(tmp_path: Path, serving: Serving) -> None:

@@ -7,12 +7,14 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from bus.signing import Signer
 from console.at_gateway import GatewaySource
 from console.dry_run import show
-from console.request import unknown_of
+from console.request import left_unchecked
 from console.source import Wish
-from explain.acts import not_known_of
+from explain.acts import right_unchecked
 from scheduler.core.trial import refused
 from schemas.events import JobCancelled
 from schemas.requests import CancelJob, HoldJob, RequeueJob
@@ -161,7 +163,11 @@ def test_what_a_gateway_cannot_know_is_said_beside_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def answer(request: httpx.Request) -> httpx.Response:
-        said = {"request": "r", "result": "would_be_done", "note": not_known_of("ops", "job.hold")}
+        said = {
+            "request": "r",
+            "result": "would_be_done",
+            "note": right_unchecked("ops", "job.hold"),
+        }
         return httpx.Response(200, json=said)
 
     source = GatewaySource("here", None)
@@ -177,11 +183,23 @@ def test_what_a_gateway_cannot_know_is_said_beside_it(
     )
 
 
+@pytest.mark.parametrize(
+    ("sign", "said"),
+    [("ops", "--sign: 'ops' is not KEY_ID=FILE"), ("ops=absent.pem", "absent.pem")],
+)
+def test_a_key_that_cannot_sign_is_said_already(
+    tidegate: Run, untouched: Path, sign: str, said: str
+) -> None:
+    asked = "job", "hold", "mover", "--dry-run", "--sign", sign, "--log", untouched
+    assert said in tidegate.refuses(*asked)
+
+
 def test_over_kafka_it_is_said_what_the_key_decides() -> None:
     wish = Wish(HoldJob(job="mover"), "", {})
-    assert unknown_of("/run.db", wish, None) == unknown_of("/run.db", wish, "ops=ops.pem") == ()
-    assert unknown_of("kafka:", wish, "ops=ops.pem") == (not_known_of("ops", "job.hold"),)
-    (unsigned,) = unknown_of("kafka:", wish, None)
+    key = Signer("ops", Ed25519PrivateKey.generate())
+    assert left_unchecked("/run.db", wish, None) == left_unchecked("/run.db", wish, key) == ()
+    assert left_unchecked("kafka:", wish, key) == (right_unchecked("ops", "job.hold"),)
+    (unsigned,) = left_unchecked("kafka:", wish, None)
     assert "must be signed; name a key" in unsigned
     cancelled = Wish(CancelJob(job="j"), "", {}, as_event=JobCancelled(job="j"))
-    assert unknown_of("kafka:", cancelled, None) == (), "an event, which nobody signs"
+    assert left_unchecked("kafka:", cancelled, None) == (), "an event, which nobody signs"

@@ -9,9 +9,10 @@ import pytest
 
 from bus.clock import SystemClock
 from bus.sqlite import SqliteBus
+from console.asked_before import asked_otherwise
 from console.source import Before
-from console.submission import asked_otherwise
 from schemas.codec import Rejected, decode_request
+from schemas.programs import Program
 from schemas.requests import (
     CancelJob,
     HoldJob,
@@ -285,15 +286,36 @@ def test_a_key_that_was_taken_for_another_job_is_refused_and_so_is_what_was_refu
     assert "The scheduler refused it before: " in refused.err
 
 
-def test_what_a_gateway_of_an_earlier_release_does_not_say_is_no_difference() -> None:
+def test_what_a_gateway_of_another_release_does_not_say_is_no_difference() -> None:
     job = submitted("nightly", gpus_max=2)
     spec = job.model_dump(mode="json")
     del spec["edge_allowed"], spec["program"]
     before = Before("nightly", {"verb": "job.submit", "spec": {**spec, "later": 1}}, START_S)
     assert asked_otherwise(before, job, None, own=False) == ""
     assert asked_otherwise(Before("nightly"), job, None, own=False) == "", "nothing is known of it"
+    newer = Before("nightly", {"verb": "job.submit", "spec": {"id": "nightly"}}, START_S)
+    assert asked_otherwise(newer, job, None, own=False) == "", "it names its fields otherwise"
     other = job.model_copy(update={"edge_allowed": False})
     assert asked_otherwise(before, other, None, own=False) == "--no-edge"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"code_sha256": "b" * 64}, "--code"),
+        ({"code": "file:///srv/b.zip", "code_sha256": "b" * 64}, "--code"),
+        ({"workdir": "/srv", "argv": ["true"]}, "the command"),
+        ({"outputs": ["*.csv"]}, "program.outputs"),
+    ],
+)
+def test_what_differs_in_a_program_is_named(change: dict[str, Any], said: str) -> None:
+    program = Program(argv=["a"], code="file:///srv/a.zip", code_sha256="a" * 64)
+    job = submitted("nightly").model_copy(update={"program": program})
+    spec = job.model_dump(mode="json")
+    before = Before("nightly", {"verb": "job.submit", "spec": spec}, START_S)
+    assert asked_otherwise(before, job, None, own=False) == ""
+    other = job.model_copy(update={"program": program.model_copy(update=change)})
+    assert asked_otherwise(before, other, None, own=False) == said
 
 
 def test_the_audit_lists_what_was_asked_of_a_job_and_of_the_cell(

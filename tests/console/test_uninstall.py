@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -52,13 +51,14 @@ def test_keys_of_others_and_disks_of_others_stay(
     shutil.copy(site.public, other)
     store = site.at("/var/lib/tidegate/checkpoints")
     mounts = site.folder / "mounts"
-    mounts.write_text(f"proc /proc proc rw 0 0\nnas:/all {store} nfs4 rw 0 0\n")
-    monkeypatch.setattr(removal, "_MOUNTS", mounts)
+    proc = "1 1 0:1 / /proc rw - proc proc rw\n"
+    mounts.write_text(f"{proc}1 1 0:2 / {store} rw shared:1 - nfs4 nas:/all rw\n")
+    monkeypatch.setattr(removal, "MOUNTS", mounts)
     ran = tidegate("edge-agent", "uninstall", "--purge", "--root", site.tree)
     assert ran.code == 1
     assert f"{store}, which is another disk" in ran.err.replace("\n", "")
     assert site.at("/etc/tidegate/edge-agent.toml").exists(), "nothing was done"
-    mounts.write_text("proc /proc proc rw 0 0\n")
+    mounts.write_text(proc)
     ran = tidegate.does("edge-agent", "uninstall", "--purge", "--root", site.tree)
     assert "removed /etc/tidegate/trusted-k1.pem" in ran.out
     assert "left    /etc/tidegate/trusted-desk.pem: public keys" in ran.out
@@ -83,6 +83,16 @@ def test_the_state_goes_however_deep_jobs_made_it_and_where_it_is_led_elsewhere(
     assert not elsewhere.exists()
 
 
+def test_a_link_goes_whose_folder_was_removed_before(tidegate: Run, site: Site) -> None:
+    """Whoever was cut off in between was told to give the same command again."""
+    state = site.at("/var/lib/tidegate")
+    tidegate.does(*site.words())
+    shutil.rmtree(state)
+    state.symlink_to("../../data/tidegate")
+    tidegate.does("edge-agent", "uninstall", "--purge", "--root", site.tree)
+    assert not state.is_symlink()
+
+
 def test_a_state_that_leads_out_of_the_tree_is_left_alone(tidegate: Run, site: Site) -> None:
     state, outside = site.at("/var/lib/tidegate"), site.folder / "outside"
     outside.mkdir()
@@ -94,18 +104,6 @@ def test_a_state_that_leads_out_of_the_tree_is_left_alone(tidegate: Run, site: S
     assert ran.code == 1
     assert "leads out of the tree" in ran.err
     assert (outside / "file").exists()
-
-
-@pytest.mark.parametrize("name", ["with a blank", "tab\there", "back\\slash"])
-def test_a_disk_of_any_name_is_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """Source: proc(5)."""
-    written = name.replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011")
-    mounts = tmp_path / "mounts"
-    mounts.write_text(f"/dev/sdb {tmp_path}/{written} ext4 rw 0 0\n")
-    monkeypatch.setattr(removal, "_MOUNTS", mounts)
-    assert removal._mounted_below(tmp_path) == [f"{tmp_path}/{name}"]
 
 
 def test_whoever_stops_the_service_waits_until_it_has_ended(

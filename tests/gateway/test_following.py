@@ -187,7 +187,10 @@ async def test_an_entry_that_no_scheduler_writes_is_named(
     async with serving(log, keep_index=False, ready=False) as served:
         feeds = served.gateway.cells.feeds
         await served.until(lambda: any(feed.problem for feed in feeds.values()))
-        assert "journal entry 200 holds what no scheduler writes" in served.feed.problem
+        assert (
+            "journal entry 200 holds what no scheduler of this release writes"
+            in served.feed.problem
+        )
 
 
 async def test_past_states_are_kept_within_bounds(log: Path, serving: Serving) -> None:

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from bus.contract import Message
 from bus.signing import Signer, Verifier
 from bus.sqlite import SqliteBus
-from explain.acts import not_known_of
+from explain.acts import right_unchecked
 from gateway.limits import WAITS_EACH
 from gateway.outbox import Outbox
 from gateway.posting import _as_member
@@ -257,7 +257,7 @@ async def test_over_brokers_it_is_signed(tmp_path: Path, serving: Serving) -> No
             told = await served.ask(CORDON, dry_run=True)
             assert (told["result"], told["note"]) == (
                 "would_be_done",
-                not_known_of("ops", CORDON["verb"]),
+                right_unchecked("ops", CORDON["verb"]),
             )
             assert "scheduler.trusted_gateways.ops.may" in told["note"]
             refused = await served.ask({**CORDON, "node": "n9"}, 409, dry_run=True)

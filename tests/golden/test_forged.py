@@ -1,5 +1,6 @@
 """A journal that was forged and chained anew: each verb that reads it names the entry, and why."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,44 @@ def test_what_a_journal_cannot_hold_is_said_of_its_entry(
     assert noticed
 
 
+def test_what_was_asked_with_a_key_before_is_said_of_its_entry(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    def says_little(_: int, stimulus: dict[str, Any], __: dict[str, Any]) -> None:
+        stimulus["data"]["request"] = {"id": "r7"}
+
+    log = rechained(LOG, tmp_path / "forged.jsonl", in_entry(66, says_little))
+    database = tmp_path / "forged.db"
+    assert ran(capsys, "journal", "import", log, "--log", database)[0] == 0
+    submit = ("submit", "--gpus", "1", "--key", "r7", "--log", database, "--", "true")
+    code, shown, said = ran(capsys, *submit)
+    assert (code, shown) == (2, "")
+    assert said.startswith("journal entry 66 holds what no scheduler of this release writes: ")
+
+
+@pytest.mark.parametrize(
+    "forgery", [name for name in FORGERIES if name.startswith(("a fact", "a job"))]
+)
+def test_whoever_reads_the_state_alone_names_the_entry_too(
+    forgery: str, tmp_path: Path, capsys: Capture
+) -> None:
+    number, change = FORGERIES[forgery]
+    whole = altered(LOG, tmp_path / "whole.jsonl", lambda one: one if _is_kept(one) else None)
+    log = rechained(whole, tmp_path / "forged.jsonl", in_entry(number, change))
+    database = tmp_path / "forged.db"
+    assert ran(capsys, "journal", "import", log, "--log", database)[0] == 0
+    code, shown, said = ran(capsys, "nodes", "--log", database)
+    assert (code, shown) == (2, "")
+    named = re.match(r"journal entry (\d+) (holds|does not follow)", said)
+    assert named is not None
+    assert int(named[1]) >= number, "or one that does not follow from it"
+
+
+def _is_kept(record: Record) -> bool:
+    """Leave snapshots out: who has them need not read what is before."""
+    return record.topic != SNAPSHOTS.name
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -113,21 +152,18 @@ def test_what_a_journal_cannot_hold_is_said_of_its_entry(
 def test_a_state_that_cannot_be_written_is_of_the_entry_that_it_is_after(
     tmp_path: Path, capsys: Capture, words: tuple[str, ...]
 ) -> None:
-    def is_kept(record: Record) -> bool:
-        return record.topic != SNAPSHOTS.name
-
     def no_pool(_: int, __: dict[str, Any], decision: dict[str, Any]) -> None:
         for name, fields in decision["facts"]:
             if name == "NodeJoined":
                 fields["pool"] = None
 
     # Without snapshots, or these would be found to hold another state first.
-    whole = altered(LOG, tmp_path / "whole.jsonl", lambda one: one if is_kept(one) else None)
+    whole = altered(LOG, tmp_path / "whole.jsonl", lambda one: one if _is_kept(one) else None)
     log = rechained(whole, tmp_path / "forged.jsonl", no_pool)
     code, shown, said = ran(capsys, *(log if word == "LOG" else word for word in words))
     if words[0] == "branch":
         assert (code, shown) == (2, "")
-        assert "journal entry 434 holds what no scheduler writes" in said
+        assert "journal entry 434 holds what no scheduler of this release writes" in said
     else:
         assert code == 1
         assert "Different: decision " in shown

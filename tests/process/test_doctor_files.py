@@ -88,11 +88,18 @@ def test_what_the_job_holds_already_need_not_be_free(
     assert ward.says(disk.check)[-1].verdict == "problem"
 
 
-def test_the_file_system_of_a_path_is_that_of_the_longest_mount() -> None:
-    line = "1 1 0:1 / {} rw - {} none rw"
-    mounts = "\n".join(
-        line.format(*one)
-        for one in (("/", "ext4"), ("/usr", "xfs"), ("/us", "nfs"), ("/usr/with\\040x", "tmpfs"))
+def test_the_file_system_of_a_path_is_that_of_the_longest_mount(tmp_path: Path) -> None:
+    line, mounts = "1 1 0:1 / {} rw - {} none rw\n", tmp_path / "mountinfo"
+    mounts.write_text(
+        "".join(
+            line.format(*one)
+            for one in (
+                ("/", "ext4"),
+                ("/usr", "xfs"),
+                ("/us", "nfs"),
+                ("/usr/with\\040x", "tmpfs"),
+            )
+        )
     )
     assert disk.filesystem(Path("/usr/lib"), mounts) in ("xfs", "ext4")
     assert disk.filesystem(Path("/usr/with x/y"), mounts) == "tmpfs"

@@ -42,7 +42,10 @@ def test_a_process_that_becomes_another_program_is_not_missed() -> None:
 def test_the_cgroup_is_found_below_its_mount(tmp_path: Path) -> None:
     mounts, mine = tmp_path / "mountinfo", tmp_path / "cgroup"
     mine.write_text("12:cpu:/other\n0::/agents/one\n")
-    mounts.write_text("30 1 0:26 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n")
+    mounts.write_bytes(
+        b"29 1 8:17 / /srv/\xff rw - ext4 /dev/sdb rw\n"
+        b"30 1 0:26 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n"
+    )
     assert own_cgroup(mounts, mine) == Path("/sys/fs/cgroup/agents/one")
     mounts.write_text("30 1 0:26 /agents /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
     assert own_cgroup(mounts, mine) == Path("/sys/fs/cgroup/one")

@@ -156,10 +156,10 @@ def test_a_name_as_long_as_a_disk_takes_is_kept_and_one_that_no_store_takes_is_l
     # A path may have 4095 bytes.
     deep = f"{jig.root}/{'/'.join(['s' * 99] * 40)}"[:3900].rstrip("/")
     with bench(jig.root / "far", store=CheckpointStore(f"file://{deep}")) as far:
-        far.start(program)
+        far.start(shell(f"head -c 3000000 /dev/zero > {long}; echo 2 > c", outputs=["*"]))
         far.hears(GangCompleted)
         (said,) = far.all(OutputsStored)
-        assert said.files == 1
+        assert (said.files, said.size_mib) == (1, 1)
         assert f"{long}: its name is longer than a store takes" in said.left_out
 
 

@@ -90,6 +90,7 @@ def test_a_store_that_is_gone_for_a_moment_has_damaged_nothing(
     assert store.fetch(newer, tmp_path / "here").read_bytes() == DATA
 
 
+@pytest.mark.parametrize("is_link", [False, True])
 def test_nothing_is_written_where_the_disk_of_the_store_was(
     store: CheckpointStore,
     root: Path,
@@ -97,11 +98,15 @@ def test_nothing_is_written_where_the_disk_of_the_store_was(
     source: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    is_link: bool,
 ) -> None:
     """Without it the folder is on the machine's own disk, and hidden once it is back."""
     mounted = {root, Path("/")}
     monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) in mounted)
-    store = CheckpointStore(f"file://{root}", cell="a")
+    named = tmp_path / "link" if is_link else root
+    if is_link:
+        named.symlink_to(root)
+    store = CheckpointStore(f"file://{named}", cell="a")
     store.commit("job-2", 1, 10, source, 1.0)
     mounted.remove(root)
     shutil.rmtree(root)

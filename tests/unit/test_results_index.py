@@ -156,7 +156,7 @@ def test_a_table_that_is_still_empty_takes_nothing_of_the_page(tmp_path: Path) -
 
 def test_the_table_of_the_readme_shows_the_best_other_policy_where_it_is_ahead_too() -> None:
     readme = ROOT / "README.md"
-    assert readme in results.with_made_tables(RESULTS)
+    assert readme in results.pages_with_tables(RESULTS)
     made = gains(RESULTS / "data")
     assert made in readme.read_text()
     day = json.loads((RESULTS / "data" / "day.json").read_text())["rows"]

@@ -65,17 +65,28 @@ def test_a_stuck_gang_is_killed_once_and_only_if_it_is_said_so() -> None:
 def test_time_in_which_nobody_could_look_does_not_count() -> None:
     """A machine that was suspended, or whose clock was set, ended all its gangs."""
     detector = StallDetector(WorkerOptions(end_stuck=True), "j")
-    for now_s in (101.0, 4000.0, 4598.0):
+    for now_s in (101.0, 690.0, 4000.0, *range(4060, 4478, 60), 4478.0):
         look(detector, 100.0, now_s)
         assert detector.kill_reason is None
-    look(detector, 100.0, 4599.0)
-    assert detector.kill_reason is not None, "100 to 101 and 4000 to 4599"
+    look(detector, 100.0, 4479.0)
+    assert detector.kill_reason is not None, "1 s, twice a minute, and 479 s"
     moved = StallDetector(WorkerOptions(end_stuck=True), "j")
-    for last_s, now_s in ((100.0, 101.0), (4000.0, 4000.0), (4000.0, 4599.0)):
-        look(moved, last_s, now_s)
+    look(moved, 100.0, 101.0)
+    for now_s in (4000.0, *range(4060, 4600, 60), 4599.0):
+        look(moved, 4000.0, now_s)
         assert moved.kill_reason is None
     look(moved, 4000.0, 4600.0)
     assert moved.kill_reason is not None, "it took a step as it came back"
+
+
+def test_who_looks_rarely_notices_it_later() -> None:
+    """A cluster may be asked every few minutes alone (`poll_s`)."""
+    detector = StallDetector(WorkerOptions(end_stuck=True), "j")
+    for now_s in range(0, 3000, 300):
+        look(detector, 0.0, now_s)
+        assert detector.kill_reason is None
+    look(detector, 0.0, 3000.0)
+    assert detector.kill_reason is not None
 
 
 def test_who_takes_steps_again_is_not_stuck_any_more() -> None:
