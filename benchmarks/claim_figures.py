@@ -189,6 +189,15 @@ def aryl(*raws: Raw) -> str:
     return ", ".join(f"{of(raw['rows'], policy='aryl')['jct_ratio']:.2f}x" for raw in raws)
 
 
+def against_fifo(raw: Raw) -> str:
+    """How many times as long jobs queue, and take, under `fifo` as with loans."""
+    return "; ".join(
+        f"`{row['policy']}` {row['queueing_ratio']:.0f}x, {row['jct_ratio']:.2f}x"
+        for row in raw["rows"]
+        if row["policy"] != "fifo"
+    )
+
+
 def least_lead(*raws: Raw) -> str:
     """Give by how many points `tide` is above `edgeflow` where it is least so."""
     met: dict[tuple[Any, ...], dict[str, list[float]]] = {}

@@ -11,6 +11,7 @@ from statistics import mean
 from typing import Any
 
 from benchmarks.gains import gains
+from benchmarks.loan_tables import against_fifo
 
 _ADDED = {
     "nothing": "nothing",
@@ -254,6 +255,7 @@ def _mean(runs: Sequence[Mapping[str, Any]], name: str) -> float:
 
 #: By name, each table's maker, from the folder of raw files.
 TABLES: Mapping[str, Callable[[Path], str]] = {
+    "against-fifo": against_fifo,
     "capacity": lambda data: capacity(data, ""),
     "completion-times": completion_times,
     "console": console,
