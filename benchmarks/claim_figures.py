@@ -143,10 +143,6 @@ def paid_mean(*raws: Raw) -> str:
     return f"{100 * sum(parts) / len(parts):.0f} % on average of {len(parts)} seeds"
 
 
-def lost_by_loans(*raws: Raw) -> str:
-    return ", ".join(percent(-raw["rows"][0]["gain"]) for raw in raws)
-
-
 def mean_s(raw: Raw) -> str:
     return f"{sum(row['mean_jct_s'] for row in raw['rows']) / len(raw['rows']):,.0f} s"
 
@@ -181,8 +177,10 @@ def agent_memory(raw: Raw) -> str:
     return f"{raw['figures']['agent_nvml_rss_mib']:.1f} MiB"
 
 
-def lent_mean(*raws: Raw) -> str:
-    return ", ".join(f"{raw['rows'][0]['lent']['mean_jct_s']:,.0f} s" for raw in raws)
+def best_with_loans(*raws: Raw) -> str:
+    """Name who is shortest with loans in each file, and the mean."""
+    best = [min(raw["rows"], key=lambda row: row["lent"]["mean_jct_s"]) for raw in raws]
+    return ", ".join(f"`{row['policy']}` {row['lent']['mean_jct_s']:,.0f} s" for row in best)
 
 
 def aryl(*raws: Raw) -> str:

@@ -190,28 +190,15 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "loans.md",
-        "the same for `tide` and `aryl`, of which this is `tide`'s: all elastic at 0.8 and 1/3, "
-        "Aryl's mix at 0.8 and 1/3",
-        figures.paid,
-        f"{_ONE_RUN}the rows of `aryl` on the page; `tide`'s are replaced by the newer ones above",
+        "the mean time of a job with loans under the best of `aryl` and `deepboot`: all elastic at "
+        "0.8 and 1/3, Aryl's mix at 0.8 and 1/3",
+        figures.best_with_loans,
+        f"{_ONE_RUN}`tide` is shorter in all four",
         (
             "loans-elastic-0.8-peers.json",
             "loans-elastic-0.333-peers.json",
             "loans-aryl-0.8-peers.json",
             "loans-aryl-0.333-peers.json",
-        ),
-    ),
-    Claim(
-        "loans.md",
-        "the mean time of a job with loans under `deepboot`: all elastic at 0.8 and 1/3, Aryl's "
-        "mix at 0.8 and 1/3",
-        figures.lent_mean,
-        f"{_ONE_RUN}`tide` is shorter in all four",
-        (
-            "loans-elastic-0.8-deepboot.json",
-            "loans-elastic-0.333-deepboot.json",
-            "loans-aryl-0.8-deepboot.json",
-            "loans-aryl-0.333-deepboot.json",
         ),
     ),
     Claim(
@@ -255,14 +242,6 @@ CLAIMS: tuple[Claim, ...] = (
             "loans-fifo-small-elastic-0.8.json",
             "loans-fifo-small-aryl-0.333.json",
         ),
-    ),
-    Claim(
-        "loans.md",
-        "how much longer `aryl` makes the mean with loans of GPUs a third as fast: all elastic, "
-        "Aryl's mix",
-        figures.lost_by_loans,
-        _ONE_RUN.removesuffix("; "),
-        ("loans-elastic-0.333-aryl.json", "loans-aryl-0.333-aryl.json"),
     ),
     Claim(
         "loans.md",

@@ -59,10 +59,7 @@ def gains(data: Path) -> str:
             _least(
                 f"[Loans](docs/results/loans.md), a tenth of Aryl's cluster, {mix}",
                 "mean completion time",
-                [
-                    *rows(f"{file}-tide", f"{file}-deepboot"),
-                    *(row for row in rows(f"{file}-peers") if row["policy"] == "aryl"),
-                ],
+                rows(f"{file}-tide", f"{file}-peers"),
                 lambda row: row["lent"]["mean_jct_s"],
                 _seconds,
             )
