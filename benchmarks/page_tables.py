@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from benchmarks.broker_tables import chaos, fleets
 from benchmarks.gains import gains
 from benchmarks.loan_tables import against_fifo
 
@@ -128,24 +129,6 @@ def gpu_types(data: Path, *names: str) -> str:
     return "\n".join(lines)
 
 
-def fleets(data: Path) -> str:
-    """Make the table of what whole fleets of devices wait for."""
-    found = json.loads((data / "bus.json").read_text("utf-8"))["figures"]
-    columns = "devices|events/s|births/s|journal p50 / p99, ms|command p50 / p99, ms"
-    lines = [f"| {' | '.join(columns.split('|'))} |", "|---" * 5 + "|"]
-    for devices in (100, 1_000, 10_000):
-        for rate in (100, 1_000):
-            own = f"multiplexed_{devices}_devices_at_{rate}_per_s"
-            waits = (
-                " / ".join(_figure(found[f"{own}_{what}_{part}_ms"]) for part in ("p50", "p99"))
-                for what in ("edge_to_journal", "event_to_command")
-            )
-            births = f"{found[f'multiplexed_{devices}_devices_births_per_s']:,.0f}"
-            cells = (f"{devices:,}", f"{rate:,}", births if rate == 100 else "", *waits)
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def sia(data: Path, name: str) -> str:
     """Make the table of policies on Sia's workloads: means over these."""
     rows = json.loads((data / f"{name}.json").read_text("utf-8"))["rows"]
@@ -257,6 +240,7 @@ def _mean(runs: Sequence[Mapping[str, Any]], name: str) -> float:
 TABLES: Mapping[str, Callable[[Path], str]] = {
     "against-fifo": against_fifo,
     "capacity": lambda data: capacity(data, ""),
+    "chaos": chaos,
     "completion-times": completion_times,
     "console": console,
     "deadlines-other": lambda data: deadlines(data, "deadlines-cluster08", "deadlines-cluster09"),
