@@ -46,7 +46,7 @@ CLAIMS: tuple[Claim, ...] = (
         "a message of one of 100,000 sources",
         figures.source,
         "CPU time",
-        ("scale-sources.json",),
+        ("scale.json",),
     ),
     Claim(
         "brokers.md",
