@@ -48,3 +48,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / folder).mkdir()
         monkeypatch.setenv(name, str(tmp_path / folder))
     return tmp_path
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long it paused each time; nobody waits for it."""
+    found: list[float] = []
+    monkeypatch.setattr("tidegate_client.client.time.sleep", found.append)
+    return found
