@@ -1,7 +1,9 @@
 """A cgroup v2 for the workers of a gang, where that is permitted: limits, OOM, a reliable kill.
 
-What is not permitted is left out and noted; the gang runs without it. The parent is the
-supervisor's own cgroup, or the configured one, for instance one that systemd delegates.
+What is not permitted is left out and noted; the gang runs without it. The kernel limits nothing
+below a cgroup that has processes of its own, and systemd (before 254, at least) starts no service
+again in a cgroup that limits others. So gangs of an installed agent are not in the agent's service
+but in that of `GANGS`, where there is one; else they are in the supervisor's own cgroup.
 Source of the formats: the kernel's admin-guide/cgroup-v2.
 """
 
@@ -10,6 +12,8 @@ from pathlib import Path
 
 from runtime.mounts import mounted
 
+#: The cgroup of the service that holds it for all gangs of this machine's agents.
+GANGS = Path("/sys/fs/cgroup/system.slice/tidegate-gangs.service")
 _CPU_PERIOD_US = 100_000
 
 
@@ -68,13 +72,20 @@ def own_cgroup(mounts: Path, membership: Path) -> Path | None:
     return None
 
 
+def gangs_cgroup(place: Path = GANGS) -> Path | None:
+    """Find where gangs get their cgroups: the service for them, else a process's own cgroup."""
+    if os.access(place, os.W_OK):
+        return place
+    proc = Path("/proc/self")
+    return own_cgroup(proc / "mountinfo", proc / "cgroup")
+
+
 def make_cgroup(
     parent: Path | None, name: str, memory_mib: int | None, cpus: float | None
 ) -> tuple[Cgroup | None, list[str]]:
     """Make a cgroup with these limits; also give notes on what was not permitted."""
     notes: list[str] = []
-    proc = Path("/proc/self")
-    parent = parent or own_cgroup(proc / "mountinfo", proc / "cgroup")
+    parent = parent or gangs_cgroup()
     if parent is None:
         return None, ["cgroup: there is no cgroup v2 here"]
     path = parent / name

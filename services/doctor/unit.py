@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from runtime.executors.cgroups import make_cgroup
+from runtime.executors.cgroups import GANGS, gangs_cgroup, make_cgroup
 from services.doctor.finding import CheckContext, Finding, Reporter
 from services.install.layout import CONFIG, UNIT, UNIT_NAME
 from services.install.systemd import booted
@@ -69,8 +69,8 @@ def check_cgroups(context: CheckContext) -> Iterator[Finding]:
     workers = section.workers
     if section.runs != "processes" or workers is None:
         return
-    parent = None
-    if context.unit is not None:
+    parent = gangs_cgroup()
+    if context.unit is not None and parent != GANGS:
         group = context.unit.get("ControlGroup")
         if not group:
             return  # there is one only while the service runs
@@ -80,14 +80,21 @@ def check_cgroups(context: CheckContext) -> Iterator[Finding]:
     )
     if made is not None:
         made.remove()
-    if notes:
+    why = "; ".join(note.removeprefix("cgroup: ") for note in notes)
+    if made is None:
         limits = workers.memory_mib is not None or workers.cpus is not None
         lost = " memory_mib and cpus do not hold," if limits else ""
         yield _cgroups.warning(
             f"gangs run without a cgroup:{lost} and all processes of one are found by other means "
-            f"({notes[0].removeprefix('cgroup: ')})",
-            "Delegate=yes in the service gives them (tidegate edge-agent install sets it), if "
-            "the kernel has cgroup v2 with memory and cpu; in a container nothing need be done",
+            f"({why})",
+            "tidegate edge-agent install makes services in which there are cgroups, if the kernel "
+            "has cgroup v2; in a container nothing need be done",
+        )
+    elif notes:
+        yield _cgroups.warning(
+            f"gangs run without limits that are set ({why})",
+            f"tidegate edge-agent install makes {GANGS.name} for them if the agent is root; it "
+            "takes a cgroup v2 with memory and cpu (cat /sys/fs/cgroup/cgroup.controllers)",
         )
     else:
         yield _cgroups.ok("gangs can have cgroups of their own")

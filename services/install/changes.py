@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from services.install.layout import CONFIG, UNIT, Layout
+from services.install.layout import CONFIG, GANGS_UNIT, UNIT, Layout
 from services.install.wanted import File
 
 #: The value of a key that holds a secret, to the end of its line or multi-line string.
@@ -19,7 +19,7 @@ _SECRET = re.compile(
 )
 #: In a URL: user and password, and the query.
 _LOGIN = re.compile(r"""(?<=://)[^\s"']*(?=@)|(?<=\?)[^\s"']+""")
-_SHOWN = {CONFIG, UNIT}
+_SHOWN = {CONFIG, UNIT, GANGS_UNIT}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from runtime.executors.cgroups import GANGS
+
 UNIT_NAME = "tidegate-edge-agent.service"
 UNIT = Path("/etc/systemd/system") / UNIT_NAME
+#: The service that holds the cgroups of gangs, for an agent that is root.
+GANGS_UNIT = UNIT.with_name(GANGS.name)
 #: What `systemctl enable` makes.
 ENABLED = Path("/etc/systemd/system/multi-user.target.wants") / UNIT_NAME
 ETC = Path("/etc/tidegate")

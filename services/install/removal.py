@@ -13,6 +13,7 @@ from services.install.layout import (
     ENABLED,
     ENVIRONMENT,
     ETC,
+    GANGS_UNIT,
     STATE,
     UNIT,
     UNIT_NAME,
@@ -61,6 +62,8 @@ def remove(status: Status, layout: Layout, *, purge: bool, force: bool) -> Remov
     if not layout.staged and booted() and status.unit is not None:
         systemctl("disable", "--now", UNIT_NAME)
         done.gone.append(f"the service {UNIT_NAME}, stopped")
+        if GANGS_UNIT.exists():
+            systemctl("stop", GANGS_UNIT.name)  # gangs go on without it
     _remove_files(done, status, layout)
     if not layout.staged and booted():
         systemctl("daemon-reload")
@@ -139,10 +142,11 @@ def _mounted_below(folder: Path) -> list[str]:
 
 def _remove_files(done: Removed, status: Status, layout: Layout) -> None:
     added = layout.here(UNIT).with_name(f"{UNIT_NAME}.d")
-    found = [layout.here(path) for path in (ENABLED, UNIT, ENVIRONMENT)]
+    found = [layout.here(path) for path in (ENABLED, UNIT, GANGS_UNIT, ENVIRONMENT)]
     found += sorted(layout.here(ETC).glob("edge-agent.*"))
     # What installations that were killed had not renamed yet; a key may be among it.
-    for folder, name in ((ETC, "edge-agent.*"), (ETC, "trusted-*.pem"), (UNIT.parent, UNIT_NAME)):
+    units = ((unit.parent, unit.name) for unit in (UNIT, GANGS_UNIT))
+    for folder, name in ((ETC, "edge-agent.*"), (ETC, "trusted-*.pem"), *units):
         found += sorted(layout.here(folder).glob(f".{name}.*.draft"))
     # Not all keys that are there: those that a scheduler of this machine trusts may be, too.
     named = {} if status.config is None else status.config.agent.trusted_keys

@@ -17,6 +17,7 @@ from services.install.layout import (
     CONFIG,
     ENABLED,
     ETC,
+    GANGS_UNIT,
     STATE,
     UNIT,
     UNIT_NAME,
@@ -25,7 +26,7 @@ from services.install.layout import (
     Layout,
 )
 from services.install.systemd import booted, find_unit, systemctl
-from services.install.texts import program_of, unit_text
+from services.install.texts import gangs_unit_text, program_of, unit_text
 from services.install.wanted import OPEN, File, InstallError, NotRoot, Prepared
 
 #: Of folders: of the configuration, and of the state.
@@ -77,8 +78,10 @@ def set_up(prepared: Prepared, layout: Layout, user: str | None) -> Setup:
         _check_reach(account, name, program)
     group = account.group if account else name
     agent = str(prepared.config.agent.name)
-    text = unit_text(agent, program, name, group).encode()
-    found = changes([*prepared.files, File(UNIT, text, OPEN)], layout)
+    units = [File(UNIT, unit_text(agent, program, name, group).encode(), OPEN)]
+    if name == "root":  # nobody else may move processes from one service to another
+        units.append(File(GANGS_UNIT, gangs_unit_text().encode(), OPEN))
+    found = changes([*prepared.files, *units], layout)
     return Setup(layout, name, account, found, _folders(prepared.config), unit is not None)
 
 
@@ -206,7 +209,7 @@ def _write(path: Path, file: File, owner: Account | None) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
 
     def prepare(descriptor: int) -> None:
-        if owner is not None and file.path != UNIT:
+        if owner is not None and file.path not in (UNIT, GANGS_UNIT):
             os.fchown(descriptor, 0, owner.gid)
         os.fchmod(descriptor, file.mode)
 

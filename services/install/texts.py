@@ -10,6 +10,7 @@ from services.install.layout import (
     CERT,
     CONFIG,
     ENVIRONMENT,
+    GANGS_UNIT,
     KEY,
     PORT,
     STATE,
@@ -80,13 +81,14 @@ def unit_text(name: str, program: Sequence[str], user: str, group: str) -> str:
         group: That user's group.
     """
     start = " ".join(_word(word) for word in (*program, "edge-agent", "--config", str(CONFIG)))
+    held = f" {GANGS_UNIT.name}" if user == "root" else ""
     return f"""\
 # Made by `tidegate edge-agent install`, which overwrites it; settings of your own:
 # systemctl edit {UNIT_NAME}
 [Unit]
 Description=Tidegate edge agent {name.replace("%", "%%")}
-Wants=network-online.target
-After=network-online.target
+Wants=network-online.target{held}
+After=network-online.target{held}
 # However often it fails: nobody may be near who could start it again.
 StartLimitIntervalSec=0
 
@@ -103,7 +105,7 @@ RestartSec=5
 TimeoutStopSec=30
 # Only the agent is ended: its gangs go on, and the next agent goes on with them.
 KillMode=process
-# Gangs may have cgroups of their own, and one without memory ends alone.
+# A gang that has no memory left ends alone.
 Delegate=yes
 OOMPolicy=continue
 # Workers live under these limits too.
@@ -119,6 +121,32 @@ ProtectSystem=full
 
 [Install]
 WantedBy=multi-user.target
+"""
+
+
+def gangs_unit_text() -> str:
+    """Write the unit that holds the cgroups of an agent's gangs."""
+    return f"""\
+# Made by `tidegate edge-agent install`, which overwrites it; settings of your own:
+# systemctl edit {GANGS_UNIT.name}
+[Unit]
+Description=Cgroups of the gangs that Tidegate's agent runs
+ConditionPathExists=/sys/fs/cgroup/cgroup.controllers
+
+[Service]
+Type=exec
+# It holds a cgroup and does nothing. The kernel limits gangs in it only if it has no processes of
+# its own, so this one goes into a cgroup below it.
+ExecStart=/bin/sleep infinity
+ExecStartPost=/bin/sh -c 'at=/sys/fs/cgroup$$(sed -n s/^0:://p /proc/$MAINPID/cgroup) && \
+    mkdir -p "$$at/holder" && echo $MAINPID > "$$at/holder/cgroup.procs"'
+Restart=always
+RestartSec=5
+# Gangs go on, whatever becomes of it. While they do, it cannot start again, and tries every 5 s.
+KillMode=process
+Delegate=yes
+OOMPolicy=continue
+TasksMax=infinity
 """
 
 

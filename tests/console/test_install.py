@@ -19,6 +19,8 @@ from tests.console.installing import Site, mode
 
 ROOT = Path(__file__).resolve().parents[2]
 
+GANGS = "/etc/systemd/system/tidegate-gangs.service"
+
 
 def test_help_teaches_all_of_it(tidegate: Run) -> None:
     ran = tidegate.does("edge-agent", "--help")
@@ -52,6 +54,7 @@ def test_a_tree_holds_everything_with_the_right_modes(tidegate: Run, site: Site)
     enabled = site.at("/etc/systemd/system/multi-user.target.wants/tidegate-edge-agent.service")
     assert str(enabled.readlink()) == "/etc/systemd/system/tidegate-edge-agent.service"
     assert not list(site.tree.rglob("*.draft"))
+    assert not site.at(GANGS).exists()  # its agent is not root
 
 
 def test_root_is_on_every_machine_and_is_neither_made_nor_left(
@@ -63,7 +66,10 @@ def test_root_is_on_every_machine_and_is_neither_made_nor_left(
         assert "root (as it is)" in said
         assert "make the user" not in said
         assert ("! you are not root: on its machine, chown -R root" in said) == (uid != 0)
-    assert "the user" not in tidegate.does("edge-agent", "uninstall", "--root", site.tree).out
+    assert site.at(GANGS).exists()
+    gone = tidegate.does("edge-agent", "uninstall", "--root", site.tree).out
+    assert "the user" not in gone
+    assert f"removed {GANGS}" in gone
 
 
 def test_again_nothing_changes_and_without_options_all_is_kept(tidegate: Run, site: Site) -> None:

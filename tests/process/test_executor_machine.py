@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.executors.cgroups import Cgroup, make_cgroup, own_cgroup
+from runtime.executors.cgroups import Cgroup, gangs_cgroup, make_cgroup, own_cgroup
 from runtime.executors.environment import RunEnvironment, worker_environments
 from runtime.executors.logs import RotatingLog
 from runtime.executors.processes import Identity, catches, has_in_environment, identity
@@ -52,6 +52,12 @@ def test_the_cgroup_is_found_below_its_mount(tmp_path: Path) -> None:
     mounts.write_text("30 1 0:26 / /proc rw - proc proc rw\n")
     assert own_cgroup(mounts, mine) is None
     assert own_cgroup(tmp_path / "none", mine) is None
+
+
+def test_gangs_have_the_cgroup_of_their_service_where_there_is_one(tmp_path: Path) -> None:
+    proc = Path("/proc/self")
+    assert gangs_cgroup(tmp_path) == tmp_path
+    assert gangs_cgroup(tmp_path / "no") == own_cgroup(proc / "mountinfo", proc / "cgroup")
 
 
 def test_limits_are_written_where_they_can_be_and_noted_where_not(tmp_path: Path) -> None:

@@ -11,8 +11,14 @@ from runtime.metering.nvml import type_name
 from services.config import load
 from services.install.changes import changes
 from services.install.environment import as_service, service_environment, wrong_lines
-from services.install.layout import CONFIG, ENVIRONMENT, KEY, Layout
-from services.install.texts import Server, config_text, program_of, unit_text
+from services.install.layout import CONFIG, ENVIRONMENT, GANGS_UNIT, KEY, Layout
+from services.install.texts import (
+    Server,
+    config_text,
+    gangs_unit_text,
+    program_of,
+    unit_text,
+)
 from services.install.wanted import CLOSED, File
 
 SERVER = Server("edge-17", "mqtts://broker:8883", "s3://bucket/folder", 4, "L4", 24_576)
@@ -62,6 +68,16 @@ def test_the_unit_ends_the_agent_alone_and_hinders_no_worker() -> None:
     assert not {"NoNewPrivileges", "PrivateDevices", "PrivateTmp", "ProtectHome"} & said.keys()
 
 
+def test_an_agent_that_is_root_has_a_service_for_its_gangs() -> None:
+    units = {user: _settings(unit_text("e", ["/t"], user, "g")) for user in ("root", "tidegate")}
+    assert GANGS_UNIT.name in units["root"]["Wants"].split()
+    assert GANGS_UNIT.name in units["root"]["After"].split()
+    assert GANGS_UNIT.name not in unit_text("e", ["/t"], "tidegate", "g")
+    said = _settings(gangs_unit_text())
+    kept = {"KillMode": "process", "Restart": "always", "Delegate": "yes", "OOMPolicy": "continue"}
+    assert kept.items() <= said.items()
+
+
 @pytest.mark.process
 @pytest.mark.parametrize(
     "program", ["/opt/tidegate/bin/tidegate", "/opt/a b/100%/tidegate", "/opt/$x/tidegate"]
@@ -73,11 +89,13 @@ def test_systemd_takes_the_unit(tmp_path: Path, program: str) -> None:
     real.parent.mkdir(parents=True)
     real.write_text("#!/bin/sh\n")
     real.chmod(0o755)
-    unit = tmp_path / "tidegate-edge-agent.service"
-    unit.write_text(unit_text("edge 100%", [str(real)], "root", "root"))
-    unit.chmod(0o644)
+    units = tmp_path / "tidegate-edge-agent.service", tmp_path / GANGS_UNIT.name
+    units[0].write_text(unit_text("edge 100%", [str(real)], "root", "root"))
+    units[1].write_text(gangs_unit_text())
+    for unit in units:
+        unit.chmod(0o644)
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True
+        ["systemd-analyze", "verify", "--man=no", *map(str, units)], capture_output=True, text=True
     )
     about_it = [line for line in done.stderr.splitlines() if "tidegate" in line]
     assert about_it == [], done.stderr
