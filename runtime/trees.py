@@ -5,8 +5,10 @@ removal holds each level open, too. None of these does.
 """
 
 import contextlib
+import errno
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,19 +73,26 @@ def _move_up(folder: int, top: int, prefix: str, moved: int) -> int:
                 continue
             with contextlib.suppress(OSError):
                 if entry.is_dir(follow_symlinks=False):
-                    _rename(entry.name, folder, f"{prefix}-{moved}", top)
-                    moved += 1
+                    moved += _rename(entry.name, folder, f"{prefix}-{moved}", top)
                 else:
                     os.unlink(entry.name, dir_fd=folder)
     return moved
 
 
-def _rename(name: str, folder: int, new: str, top: int) -> None:
+def _rename(name: str, folder: int, new: str, top: int) -> bool:
+    """Move a folder to the top; or remove it where it is, and say that it was not moved."""
     try:
         os.rename(name, new, src_dir_fd=folder, dst_dir_fd=top)
     except PermissionError:
         os.close(_opened(name, folder))  # which opens it to its owner
         os.rename(name, new, src_dir_fd=folder, dst_dir_fd=top)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        # A container cannot move the folders of its image. Those no job made deep.
+        shutil.rmtree(name, ignore_errors=True, dir_fd=folder)
+        return False
+    return True
 
 
 def _opened(name: str, within: int | None) -> int:

@@ -206,6 +206,21 @@ def test_a_folder_of_any_depth_is_removed_and_no_link_is_followed() -> None:
         assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount what containers run on")
+def test_in_a_container_folders_of_its_image_are_removed_too(tmp_path: Path) -> None:
+    """An overlay does not move them, so they cannot be moved to the top."""
+    for folder in ("image/top/a/b", "image/top/c", "made", "work", "seen"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "image" / "top" / "a" / "b" / "file").touch()
+    layers = "lowerdir=image,upperdir=made,workdir=work"
+    code = "from pathlib import Path; from runtime.trees import remove_tree\n"
+    code += "remove_tree(Path('seen/top')); assert not Path('seen/top').exists()"
+    mounted = f'mount -t overlay overlay seen -o {layers} && exec "$@"'
+    words = ["unshare", "--mount", "sh", "-c", mounted, "sh", sys.executable, "-c", code]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_what_a_job_closed_to_itself_is_removed_too(tmp_path: Path) -> None:
     inner = tmp_path / "top" / "closed" / "more"
     inner.mkdir(parents=True)
