@@ -173,6 +173,7 @@ class SchedulerService:
             await self._consumer.close()
         finally:
             self._leads = False
+            self._runner = None  # it holds, with its fault, this: nobody would look for that cycle
             self._clock.leave()
 
     def stop(self) -> None:

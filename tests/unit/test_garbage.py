@@ -1,12 +1,20 @@
 """Cycles are looked for where nobody waits, and only if there is something to look through."""
 
+import asyncio
+import contextlib
 import gc
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from bus.contract import Fenced
 from scheduler import garbage
+from scheduler.intake import Intake
+from scheduler.service import SchedulerService
+from tests.builders import node_born, submitted
+from tests.desk import Desk, open_desk
 
 
 class _Ring:
@@ -58,3 +66,39 @@ def test_old_cycles_are_found_in_the_end(monkeypatch: pytest.MonkeyPatch) -> Non
         looks += 1
         assert looks < 1000
     assert looks > 20  # the older they are, the more rarely
+
+
+async def filled(desk: Desk, jobs: int) -> SchedulerService:
+    service = desk.start()
+    jobs_said = [desk.say(submitted(f"j{number}")) for number in range(jobs)]
+    await desk.hears(desk.say(node_born("n0")), *jobs_said)
+    return service
+
+
+@pytest.mark.parametrize("end", ["stopped", "cancelled", "fenced"])
+async def test_nothing_is_left_of_a_leader_for_a_look_to_find(
+    end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_desk("memory", tmp_path) as desk:
+        service = await filled(desk, 5)
+        await desk.wait(100.0)
+        estimator = service.learning._estimator
+        assert estimator is not None
+        left = [weakref.ref(one) for one in (service, service.engine, estimator)]
+        if end == "stopped":
+            service.stop()
+        elif end == "cancelled":
+            desk.tasks[-1].cancel()
+        else:
+            monkeypatch.setattr(Intake, "read", _fenced)
+        await desk.bus.publish(desk.say(submitted("late")))
+        await desk.clock.run_until(desk.clock.now_s() + 1.0)
+        with contextlib.suppress(asyncio.CancelledError, Fenced):
+            await desk.tasks.pop()
+        desk.seen.clear()
+        del service, estimator
+        assert [one() for one in left] == [None, None, None]
+
+
+def _fenced(*_: object) -> None:
+    raise Fenced("another leads")
