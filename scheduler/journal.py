@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from bus.contract import Bus, Record, Unreadable
+from scheduler import garbage
 from scheduler.blame import blamed_on
 from scheduler.core.evolve import apply
 from scheduler.core.record import decision_to_dict, facts_from_dict, stimulus_to_dict
@@ -237,9 +238,9 @@ async def recover(bus: Bus, cell: str) -> Recovered:
             continue
         found.offset = record.offset + 1
         for _ in folding(found.state, entry):
-            await asyncio.sleep(0)
+            await _give_way()
         if found.entries % _FOLDED == 0:
-            await asyncio.sleep(0)
+            await _give_way()
         with blamed_on(entry.number):
             stimulus = orjson.loads(entry.stimulus)
             source, bootid, sequence, *said_s = stimulus["cause"]
@@ -255,6 +256,15 @@ async def recover(bus: Bus, cell: str) -> Recovered:
     return found
 
 
+async def _give_way() -> None:
+    """Let others in the process work; before that, look through what was made, a little each time.
+
+    All at once it would be the whole state.
+    """
+    garbage.look_at_new()
+    await asyncio.sleep(0)
+
+
 async def _go_on_from_snapshot(bus: Bus, found: Recovered) -> int:
     """Take over the newest snapshot; give the offset of the journal to read on from."""
     newest = await bus.latest(SNAPSHOTS.name, found.state.cell)
@@ -266,16 +276,16 @@ async def _go_on_from_snapshot(bus: Bus, found: Recovered) -> int:
     reading, taken = Reading(found.state.cell), None
     if begin.pieces:
         async for record in bus.read(SNAPSHOTS.name, begin.pieces_offset):
-            await asyncio.sleep(0)  # there are many, and a process has more to do
+            await _give_way()  # there are many, and a process has more to do
             if record.offset < newest.offset:
                 reading.take(record)
     taken = reading.take(newest)
     assert taken is not None
     for _ in checking(taken):
-        await asyncio.sleep(0)
+        await _give_way()
     try:
         for state in state_in_steps(taken.state):
-            await asyncio.sleep(0)
+            await _give_way()
             found.state = found.state if state is None else state
         found.dedupe.load(taken.sources)
         found.newest = {name: (boot, number) for name, (boot, number) in taken.newest.items()}

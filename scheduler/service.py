@@ -262,7 +262,7 @@ class SchedulerService:
     def _catch_up(self, now_s: float) -> None:
         self.learning.learn(self.engine.state, now_s)
         self.engine.catch_up()
-        garbage.look()
+        garbage.look_at_new()
 
     async def _commit(
         self,
