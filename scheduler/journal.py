@@ -67,8 +67,8 @@ def write_entry(
         previous,
         state.number - 1,
         stimulus.at_s,
-        stimulus_to_dict(stimulus),
-        decision_to_dict(decision),
+        _written(stimulus_to_dict(stimulus)),
+        _written(decision_to_dict(decision)),
         policy=state.leader.policy,
     )
     value = encode_entry(entry, state.cell)
@@ -77,6 +77,11 @@ def write_entry(
             f"its decision takes {len(value)} bytes, an entry of the journal {MAX_JOURNAL_BYTES}"
         )
     return value, entry.digest
+
+
+def _written(document: dict[str, Any]) -> dict[str, Any]:
+    """Write each part once: the digest and the entry are both made of the same bytes."""
+    return {name: orjson.Fragment(orjson.dumps(part)) for name, part in document.items()}
 
 
 class JournalReader:
