@@ -220,6 +220,8 @@ class SchedulerService:
             self.intake.note_again(before)
             await self._go_back()
             self._cut = undone.cut
+        else:  # what was decided is freed by now: a look for garbage need not go through it
+            await self.cycle_runner.in_thread(partial(self._catch_up, now_s))
 
     async def _tick(self, records: Sequence[Record], now_s: float) -> None:
         state, clock = self.engine.state, self._clock
@@ -257,7 +259,6 @@ class SchedulerService:
             stimulus = Stimulus(now_s, data)
             decided.append((stimulus, self._decide(stimulus, messages)))
         await self._commit(decided, messages, now_s)
-        await self.cycle_runner.in_thread(partial(self._catch_up, now_s))
 
     def _catch_up(self, now_s: float) -> None:
         self.learning.learn(self.engine.state, now_s)

@@ -12,6 +12,8 @@ import pytest
 from bus.contract import Fenced
 from scheduler import garbage, snapshots
 from scheduler.core import restore
+from scheduler.core.facts import JobExplained
+from scheduler.core.stimuli import Decision
 from scheduler.intake import Intake
 from scheduler.journal import recover
 from scheduler.service import SchedulerService
@@ -129,6 +131,30 @@ async def test_a_leader_looks_at_nothing_old(
             await filled(desk, 50)
             await desk.wait(600.0)
     assert {oldest for oldest, _ in found} == {1}
+
+
+async def test_what_a_tick_decided_is_gone_before_a_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is half of what a large cycle makes."""
+    left: list[list[str]] = []
+
+    def look() -> None:
+        made = gc.get_objects(generation=0) + gc.get_objects(generation=1)
+        kinds = [type(one) for one in made]  # the oldest may be another test's
+        left.append([kind.__name__ for kind in kinds if kind in (Decision, JobExplained)])
+
+    monkeypatch.setattr(garbage, "look_at_new", look)
+    async with open_desk("memory", tmp_path) as desk:
+        service = await filled(desk, 5)
+        service._watch = None
+        desk.seen.clear()
+        left.clear()
+        await desk.hears(*(desk.say(submitted(f"later{number}")) for number in range(5)))
+        await desk.wait(100.0)
+        assert service.engine.state.jobs["later4"].why is not None
+    assert left
+    assert left == [[]] * len(left)
 
 
 async def test_a_recovery_looks_through_the_state_in_parts(
