@@ -28,11 +28,14 @@ def look() -> None:
         gc.collect(0 if middle < _LOOKS else 1 if old < _LOOKS else 2)
 
 
-def look_at_new() -> None:
+def look_at_new(*, surely: bool = False) -> None:
     """Look for cycles among what was made since the last look, and at no older objects.
 
     For a scheduler: the state of a large cell is a million objects and has no cycle. What lives
     longer than from one look to the next must be in none, or its memory is not freed.
+
+    Args:
+        surely: Much may have been made in the place of as much, which Python does not count.
     """
-    if gc.get_count()[0] >= _WORTH:
+    if surely or gc.get_count()[0] >= _WORTH:
         gc.collect(1)

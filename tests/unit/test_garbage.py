@@ -12,7 +12,7 @@ import pytest
 from bus.contract import Fenced
 from scheduler import garbage, snapshots
 from scheduler.core import restore
-from scheduler.core.facts import JobExplained
+from scheduler.core.facts import CycleRan, JobExplained
 from scheduler.core.stimuli import Decision
 from scheduler.intake import Intake
 from scheduler.journal import recover
@@ -133,13 +133,26 @@ async def test_a_leader_looks_at_nothing_old(
     assert {oldest for oldest, _ in found} == {1}
 
 
+async def test_each_plan_is_followed_by_a_look(tmp_path: Path) -> None:
+    """Though nothing was added: its reasons take the place of others."""
+    async with open_desk("memory", tmp_path) as desk:
+        await filled(desk, 5)
+        desk.seen.clear()
+        with looks() as found:
+            await desk.wait(600.0)
+        facts = [fact for _, decision in desk.seen for fact in decision.facts]
+    cycles = sum(isinstance(fact, CycleRan) for fact in facts)
+    assert 10 <= cycles < len(desk.seen)
+    assert [oldest for oldest, _ in found] == [1] * cycles
+
+
 async def test_what_a_tick_decided_is_gone_before_a_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is half of what a large cycle makes."""
     left: list[list[str]] = []
 
-    def look() -> None:
+    def look(*, surely: bool) -> None:
         made = gc.get_objects(generation=0) + gc.get_objects(generation=1)
         kinds = [type(one) for one in made]  # the oldest may be another test's
         left.append([kind.__name__ for kind in kinds if kind in (Decision, JobExplained)])
