@@ -15,6 +15,7 @@ import numpy as np
 
 from bus.clock import PacedClock
 from bus.contract import Bus, Message
+from scheduler import garbage
 from scheduler.core.stimuli import Command, Decision, Stimulus
 from scheduler.policies.interface import Plan, Policy, Snapshot
 from scheduler.policies.registry import make_policy
@@ -343,6 +344,7 @@ class LargeCell:
         """Let these be read, and what follows at this moment be decided."""
         for first in range(0, len(said), at_once):
             await self.bus.publish(*said[first : first + at_once])
+        garbage.look_at_new()  # the agents' own, or the scheduler would look through it
         await self.go_on(self.clock.now_s() + 0.1, cost)
 
     async def go_on(self, until_s: float, cost: Cost) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from bus.contract import Bus, Record, Unreadable
+from scheduler import garbage
 from scheduler.blame import blamed_on
 from scheduler.core.evolve import apply
 from scheduler.core.record import decision_to_dict, facts_from_dict, stimulus_to_dict
@@ -66,8 +67,8 @@ def write_entry(
         previous,
         state.number - 1,
         stimulus.at_s,
-        stimulus_to_dict(stimulus),
-        decision_to_dict(decision),
+        _written(stimulus_to_dict(stimulus)),
+        _written(decision_to_dict(decision)),
         policy=state.leader.policy,
     )
     value = encode_entry(entry, state.cell)
@@ -76,6 +77,11 @@ def write_entry(
             f"its decision takes {len(value)} bytes, an entry of the journal {MAX_JOURNAL_BYTES}"
         )
     return value, entry.digest
+
+
+def _written(document: dict[str, Any]) -> dict[str, Any]:
+    """Write each part once: the digest and the entry are both made of the same bytes."""
+    return {name: orjson.Fragment(orjson.dumps(part)) for name, part in document.items()}
 
 
 class JournalReader:
@@ -237,9 +243,9 @@ async def recover(bus: Bus, cell: str) -> Recovered:
             continue
         found.offset = record.offset + 1
         for _ in folding(found.state, entry):
-            await asyncio.sleep(0)
+            await _give_way()
         if found.entries % _FOLDED == 0:
-            await asyncio.sleep(0)
+            await _give_way()
         with blamed_on(entry.number):
             stimulus = orjson.loads(entry.stimulus)
             source, bootid, sequence, *said_s = stimulus["cause"]
@@ -255,6 +261,15 @@ async def recover(bus: Bus, cell: str) -> Recovered:
     return found
 
 
+async def _give_way() -> None:
+    """Let others in the process work; before that, look through what was made, a little each time.
+
+    All at once it would be the whole state.
+    """
+    garbage.look_at_new()
+    await asyncio.sleep(0)
+
+
 async def _go_on_from_snapshot(bus: Bus, found: Recovered) -> int:
     """Take over the newest snapshot; give the offset of the journal to read on from."""
     newest = await bus.latest(SNAPSHOTS.name, found.state.cell)
@@ -266,16 +281,16 @@ async def _go_on_from_snapshot(bus: Bus, found: Recovered) -> int:
     reading, taken = Reading(found.state.cell), None
     if begin.pieces:
         async for record in bus.read(SNAPSHOTS.name, begin.pieces_offset):
-            await asyncio.sleep(0)  # there are many, and a process has more to do
+            await _give_way()  # there are many, and a process has more to do
             if record.offset < newest.offset:
                 reading.take(record)
     taken = reading.take(newest)
     assert taken is not None
     for _ in checking(taken):
-        await asyncio.sleep(0)
+        await _give_way()
     try:
         for state in state_in_steps(taken.state):
-            await asyncio.sleep(0)
+            await _give_way()
             found.state = found.state if state is None else state
         found.dedupe.load(taken.sources)
         found.newest = {name: (boot, number) for name, (boot, number) in taken.newest.items()}

@@ -173,6 +173,7 @@ class SchedulerService:
             await self._consumer.close()
         finally:
             self._leads = False
+            self._runner = None  # it holds, with its fault, this: nobody would look for that cycle
             self._clock.leave()
 
     def stop(self) -> None:
@@ -212,13 +213,15 @@ class SchedulerService:
     async def tick(self, records: Sequence[Record]) -> None:
         """Decide on a batch and commit."""
         now_s = self._now_s()
-        before = self.intake.noted()
+        before, cycle = self.intake.noted(), self.engine.state.cycle_number
         try:
             await self._tick(records, now_s)
         except _Undone as undone:
             self.intake.note_again(before)
             await self._go_back()
             self._cut = undone.cut
+        else:  # what was decided is freed by now: a look for garbage need not go through it
+            await self.cycle_runner.in_thread(partial(self._catch_up, now_s, cycle))
 
     async def _tick(self, records: Sequence[Record], now_s: float) -> None:
         state, clock = self.engine.state, self._clock
@@ -256,12 +259,13 @@ class SchedulerService:
             stimulus = Stimulus(now_s, data)
             decided.append((stimulus, self._decide(stimulus, messages)))
         await self._commit(decided, messages, now_s)
-        await self.cycle_runner.in_thread(partial(self._catch_up, now_s))
 
-    def _catch_up(self, now_s: float) -> None:
-        self.learning.learn(self.engine.state, now_s)
+    def _catch_up(self, now_s: float, cycle: int) -> None:
+        state = self.engine.state
+        self.learning.learn(state, now_s)
         self.engine.catch_up()
-        garbage.look()
+        # Each plan gives thousands of jobs another reason in the place of the last one.
+        garbage.look_at_new(surely=state.cycle_number > cycle)
 
     async def _commit(
         self,

@@ -137,7 +137,7 @@ class Engine:
         self._settings = Settings()
         self._agenda = Agenda(state, self._settings)
         self._changed_claims = ChangedClaims()
-        self._turn = Turn(state, self._settings, self._changed_claims)  # the present one
+        self._turn = self._new_turn()  # the present one
         self._seen = 0  # so many of its facts are known to view and agenda
         self._timed = False  # it is of a cycle
         if state.leader.policy:
@@ -150,6 +150,9 @@ class Engine:
     def _adopt_settings(self) -> None:
         self._settings = settings_from(self.state.leader.settings)
         self._agenda = Agenda(self.state, self._settings)
+
+    def _new_turn(self) -> Turn:
+        return Turn(self.state, self._settings, self._changed_claims, self._make_policy)
 
     def _see(self) -> None:
         """Show view and agenda what was folded since, before they are read."""
@@ -210,9 +213,8 @@ class Engine:
         state = self.state
         state.advance(stimulus.at_s)
         self._see()
-        turn = Turn(state, self._settings, self._changed_claims, self._make_policy)
+        turn = self._turn = self._new_turn()
         self._seen = 0
-        self._turn = turn
         self._timed = isinstance(stimulus.data, TimePassed)
         if not isinstance(stimulus.data, TimePassed):
             self._take(turn, stimulus)
@@ -260,6 +262,7 @@ class Engine:
         It changes no decision: what is kept beside the state follows from the state.
         """
         self._see()
+        self._turn, self._seen = self._new_turn(), 0  # the last one is freed, with its facts
         self._view.catch_up(self.state)
         self._agenda.catch_up()
 

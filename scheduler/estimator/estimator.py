@@ -13,6 +13,7 @@ from typing import Any, cast
 from scheduler.core.state import ClusterState, Job
 from scheduler.core.stimuli import Curve, Length
 from scheduler.core.transitions import TERMINAL, JobState
+from scheduler.estimator.all_kin import AllKin
 from scheduler.estimator.curves import curve_of
 from scheduler.estimator.due import Due
 from scheduler.estimator.kin import Kin, Own, Row
@@ -25,12 +26,8 @@ CHANGE = 0.05
 QUIET_S = 300.0
 #: Curves looked at in a tick, 0.4 ms each; and no two fits are nearer, for one takes some 30 ms.
 _LOOKED_AT, _FIT_EVERY_S = 20, 1.0
-#: Kin remembered; more where more jobs are.
-_KIN = 1024
 #: Steps that take less or more, in seconds, are an invention, whatever the schemas let through.
 _LEAST_S, _MOST_S = 1e-7, 1e6
-#: The name of models that have none (`tidegate submit`): such jobs are not alike.
-_UNNAMED = "unnamed"
 
 
 class Estimator:
@@ -39,7 +36,7 @@ class Estimator:
     def __init__(self, state: ClusterState) -> None:
         """Begin from the curves in a state."""
         self._own: dict[str, Own] = {}
-        self._kin: dict[tuple[str, str, float], Kin] = {}
+        self._all_kin = AllKin()
         #: Jobs whose curve may have changed, in the order in which it did; and later once more.
         self._due = Due()
         self._ready: dict[str, Curve] = {}
@@ -47,13 +44,13 @@ class Estimator:
         self._can_fit = True
         #: Kin that were told something, by their ids: looked at once a tick, for they may be many.
         self._told: dict[int, Kin] = {}
-        self._totals = Totals(self._kin_of)
+        self._totals = Totals(self._all_kin)
         largest = {
             name: max((state.nodes[node].gpu_count for node in pool.nodes), default=1)
             for name, pool in state.pools.items()
         }
         for job in state.jobs.values():
-            kin = self._kin_of(state, job)
+            kin = self._all_kin.of(state, job)
             if _is_here(state, job.id):
                 kin.jobs[job.id] = None
             if job.curve is not None:
@@ -82,7 +79,7 @@ class Estimator:
             kin.jobs = {name: None for name in kin.jobs if _is_here(state, name)}
             self._due.add(*kin.jobs)
         for job in self._due.take(state, now_s, _LOOKED_AT):
-            kin = self._kin_of(state, job)
+            kin = self._all_kin.of(state, job)
             kin.jobs[job.id] = None
             kin.look()
             if self._can_fit and kin.says_more:
@@ -126,7 +123,7 @@ class Estimator:
             pass_s = data.pass_s
         speed = min(node.speed_factor for node in nodes)
         row = Row(batch, pass_s, step_s, now_s)
-        kin = self._kin_of(state, job)
+        kin = self._all_kin.of(state, job)
         for gone in own.show(nodes[0].pool, speed, shape, row):
             kin.forget(job.id, gone)
         if data.gradient_noise is not None:
@@ -174,15 +171,6 @@ class Estimator:
         self._own[job.id] = own
         for shape, row in own.news(CHANGE).items():
             kin.tell(job.id, shape, row)
-
-    def _kin_of(self, state: ClusterState, job: Job) -> Kin:
-        model = job.id if job.model == _UNNAMED else job.model
-        key = job.tenant, model, job.samples_per_step
-        kin = self._kin.pop(key, None) or Kin()
-        self._kin[key] = kin  # the newest is the last
-        if len(self._kin) > max(_KIN, 2 * len(state.jobs)):
-            del self._kin[next(iter(self._kin))]
-        return kin
 
 
 def _is_here(state: ClusterState, name: str) -> bool:

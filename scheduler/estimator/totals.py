@@ -4,11 +4,10 @@ What it holds is bounded by the jobs of the state. A job that never says a step 
 the time for which it ran since it began, times its declared speed.
 """
 
-from collections.abc import Callable
-
 from scheduler.core.state import ClusterState, Job, declared_rate, least_steps
 from scheduler.core.stimuli import Length
 from scheduler.core.transitions import HOLDING, TERMINAL, JobState
+from scheduler.estimator.all_kin import AllKin
 from scheduler.estimator.due import Due
 from scheduler.estimator.kin import Kin
 from schemas.events import (
@@ -33,9 +32,9 @@ _SILENT_S, _SILENT = 60.0, 0.1
 class Totals:
     """What is left of the jobs of one cell that declared no total."""
 
-    def __init__(self, kin_of: Callable[[ClusterState, Job], Kin]) -> None:
-        """Begin with nothing known; `kin_of` gives what jobs like this one showed."""
-        self._kin_of = kin_of
+    def __init__(self, kin: AllKin) -> None:
+        """Begin with nothing known."""
+        self._all_kin = kin
         #: Jobs to look at; those that say no steps, from time to time.
         self._due = Due()
         #: Steps reported last, and in which epoch; the engine need not hear of all of them.
@@ -48,7 +47,7 @@ class Totals:
 
     def remember(self, state: ClusterState, job: Job) -> None:
         """Take over what a state says of a job."""
-        lengths = self._kin_of(state, job).lengths
+        lengths = self._all_kin.of(state, job).lengths
         if job.state is JobState.COMPLETED:
             lengths.ended(job.id, float(job.step))
         elif job.state not in TERMINAL:
@@ -72,7 +71,7 @@ class Totals:
         elif not isinstance(data, JobProgressed):
             self._leaving.setdefault(job.id, _done(job, now_s))
         elif job.epoch == data.epoch and job.state is JobState.RUNNING:
-            kin = self._kin_of(state, job)
+            kin = self._all_kin.of(state, job)
             kin.lengths.came(job.id, float(data.step))
             self._told[id(kin)] = kin
             if job.total_steps is None:
@@ -93,7 +92,7 @@ class Totals:
                 self._end(state, job, done)
         self._tell(state)
         for job in self._due.take(state, now_s, _LOOKED_AT):
-            kin = self._kin_of(state, job)
+            kin = self._all_kin.of(state, job)
             kin.jobs[job.id] = None
             if job.total_steps is None:
                 self._look(job, kin, now_s)
@@ -107,7 +106,7 @@ class Totals:
 
     def _end(self, state: ClusterState, job: Job, done: float) -> None:
         """Tell the kin of a job that ended what it took; one that did not end well says nothing."""
-        kin = self._kin_of(state, job)
+        kin = self._all_kin.of(state, job)
         if job.state is JobState.COMPLETED:
             kin.lengths.ended(job.id, float(job.step) or done)
         else:

@@ -49,7 +49,7 @@ def test_a_gateway_looks_for_garbage_itself(
         section=GatewaySection(port=0),
     )
     assert server.serve(place, announce) == 0
-    assert seen == [1_000_000]
+    assert seen == [500_000]
     assert looks
 
 
