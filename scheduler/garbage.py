@@ -13,6 +13,9 @@ _WORTH = 50_000
 _AT_ONCE = 500_000
 #: So many looks at the youngest objects, until older ones are looked through as well.
 _LOOKS = 20
+#: A scheduler looks through all once in so many looks, which is about a day where plans are made
+#: every 5 s.
+_RARELY = 20_000
 _NEVER = 2**31 - 1
 
 
@@ -29,13 +32,14 @@ def look() -> None:
 
 
 def look_at_new(*, surely: bool = False) -> None:
-    """Look for cycles among what was made since the last look, and at no older objects.
+    """Look for cycles among what was made since the last look, and only rarely at older objects.
 
     For a scheduler: the state of a large cell is a million objects and has no cycle. What lives
-    longer than from one look to the next must be in none, or its memory is not freed.
+    longer than from one look to the next should be in none, or its memory is freed in a day.
 
     Args:
         surely: Much may have been made in the place of as much, which Python does not count.
     """
-    if surely or gc.get_count()[0] >= _WORTH:
-        gc.collect(1)
+    young, _, old = gc.get_count()
+    if surely or young >= _WORTH:
+        gc.collect(2 if old >= _RARELY else 1)

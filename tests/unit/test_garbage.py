@@ -121,6 +121,20 @@ async def filled(desk: Desk, jobs: int) -> SchedulerService:
     return service
 
 
+def test_a_scheduler_finds_old_cycles_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "_RARELY", 3)
+    old = _Ring()
+    ring = weakref.ref(old)
+    garbage.look_at_new(surely=True)  # it is old now
+    del old
+    with looks() as found:
+        for _ in range(3):
+            assert ring() is not None
+            garbage.look_at_new(surely=True)
+    assert ring() is None
+    assert [oldest for oldest, _ in found] == [1, 1, 2]
+
+
 async def test_a_leader_looks_at_nothing_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
