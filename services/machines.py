@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 #: What `gpu_type` says of a machine whose GPUs are slots of its processors.
 CPU = "cpu"
+#: In the folder of runs: which disk the checkpoint store is on, if it is a folder.
+STORE_DISK = "store-disk.json"
 #: Where nobody owns the GPUs nothing is to be measured; by then the scheduler knows the nodes.
 _KNOWN_S = 5.0
 #: Options that each executor has.
@@ -90,7 +92,10 @@ class RealMachine:
 
         def make(specs: Sequence[NodeSpec], now_s: float) -> Machine:
             store = CheckpointStore(
-                workers.checkpoints, rate_mib_per_s=workers.rate_mib_per_s, cell=self.config.cell
+                workers.checkpoints,
+                rate_mib_per_s=workers.rate_mib_per_s,
+                cell=self.config.cell,
+                disk_file=workers.folder / STORE_DISK,
             )
             self._store = store
             told: _Told = {"root": workers.folder, "store": store, "agent": section.name}

@@ -20,6 +20,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.registry import known_implementations
 
+from runtime.checkpoints.disk import Disk
 from runtime.checkpoints.errors import CheckpointError, Damaged, explained
 from runtime.durable import make_folder, sync_folder, write_file
 from runtime.untrusted_files import open_regular_file
@@ -34,8 +35,12 @@ _PIECE_BYTES = 2**20
 class Filesystem:
     """The objects under a URL. Paths are relative to it, with `/`; safe for use by threads."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, disk_file: Path | None = None) -> None:
         """Open a URL.
+
+        Args:
+            url: where the objects are.
+            disk_file: remembers the disk of a folder of this machine; None: nothing does.
 
         Raises:
             CheckpointError: the URL's kind is unknown, or its package is not installed.
@@ -50,8 +55,7 @@ class Filesystem:
             )
         #: Whether it is a folder of this machine.
         self.is_local = isinstance(self._fs, LocalFileSystem)
-        #: Where the disk of a folder is mounted, as of its first use; "/": on the machine's own.
-        self._mount: Path | None = None
+        self._disk = Disk(self._root, self.url, disk_file) if self.is_local else None
         #: Parts on their way at a time: one after the other, each waits for disk, digest and store
         #: in turn. A file system that is not made for it, such as SFTP, has but one connection.
         self.parts_at_once = PARTS_AT_ONCE if self.is_local or self._fs.async_impl else 1
@@ -253,26 +257,11 @@ class Filesystem:
                 folder = "/".join([self._root, *names[:depth]])
                 self._fs.mkdir(folder, create_parents=False)
 
-    def _see_its_disk(self) -> None:
-        """See that the disk is still there: else what is written would lie on the machine's own.
-
-        Raises:
-            CheckpointError: it is not.
-        """
-        if self._mount is None:
-            root = Path(self._root).resolve()  # a link to a disk is none itself
-            self._mount = next(one for one in (root, *root.parents) if os.path.ismount(one))
-        if not os.path.ismount(self._mount):
-            raise CheckpointError(
-                f"{self.url}: {self._mount} is not mounted any more; mount it again, or, if it is "
-                "to be without, start the agent again"
-            )
-
     @contextmanager
     def _explained(self, doing: str, path: str) -> Iterator[None]:
         try:
-            if self.is_local:
-                self._see_its_disk()
+            if self._disk is not None:
+                self._disk.see()
             yield
         except CheckpointError:
             raise

@@ -67,6 +67,7 @@ class CheckpointStore:
         verify: Literal["full", "size"] | None = None,
         part_bytes: int | None = None,
         cell: str | None = None,
+        disk_file: Path | None = None,
     ) -> None:
         """Open the store; nothing is written yet.
 
@@ -79,12 +80,14 @@ class CheckpointStore:
                 reading back would double the traffic of a thin link.
             part_bytes: how files are cut; None for 16 MiB, or less under a limit.
             cell: whose jobs these are, where other cells may use the URL, too.
+            disk_file: remembers on which disk a folder of this machine is, so that nothing is
+                written in its place where that is not mounted; None to remember it for now only.
 
         Raises:
             CheckpointError: the URL cannot be used.
             ValueError: a rate or size is out of range.
         """
-        self._filesystem = Filesystem(url)
+        self._filesystem = Filesystem(url, disk_file)
         self._rate = TokenBucket(rate_mib_per_s)
         #: The totals of transfers to the store, and from it.
         self.commits, self.fetches = Traffic(), Traffic()

@@ -102,7 +102,7 @@ def test_nothing_is_written_where_the_disk_of_the_store_was(
 ) -> None:
     """Without it the folder is on the machine's own disk, and hidden once it is back."""
     mounted = {root, Path("/")}
-    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) in mounted)
+    monkeypatch.setattr(Path, "is_mount", lambda path: path in mounted)
     named = tmp_path / "link" if is_link else root
     if is_link:
         named.symlink_to(root)
@@ -124,6 +124,32 @@ def test_nothing_is_written_where_the_disk_of_the_store_was(
     assert list(root.iterdir()) == []
     mounted.add(root)
     store.commit("job-2", 1, 11, source, 1.0)
+
+
+def test_nor_by_an_agent_that_starts_while_it_is_away(
+    root: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounted, memory = {Path("/")}, tmp_path / "disk.json"
+    monkeypatch.setattr(Path, "is_mount", lambda path: path in mounted)
+
+    def started(url: str = f"file://{root}") -> CheckpointStore:
+        return CheckpointStore(url, cell="a", disk_file=memory)
+
+    started().commit("job-1", 1, 1, source, 1.0)
+    mounted.add(root)  # a disk comes to where a folder was
+    started().commit("job-1", 1, 2, source, 1.0)
+    mounted.remove(root)
+    with pytest.raises(CheckpointError, match=f"{root} is not mounted any more.*remove {memory}"):
+        started().commit("job-1", 1, 3, source, 1.0)
+    started(f"file://{tmp_path}/other").commit("job-1", 1, 3, source, 1.0)  # of another store
+    for text in ("", "[]", '{"url": 1}'):  # is written anew
+        memory.write_text(text)
+        started().commit("job-1", 1, 4, source, 1.0)
+    mounted.add(root)
+    started().commit("job-1", 1, 5, source, 1.0)
+    mounted.remove(root)
+    memory.unlink()
+    started().commit("job-1", 1, 6, source, 1.0)
 
 
 @pytest.mark.parametrize("harm", ["missing", "shorter", "longer", "manifest", "no manifest"])
