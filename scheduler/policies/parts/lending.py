@@ -1,6 +1,7 @@
 """Turns lenders' decisions into nodes: as many as training can use, and the cheapest to return."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache, partial
 
 import numpy as np
 
@@ -55,12 +56,12 @@ def lend_and_reclaim(
     acting: list[int] = outlook.takes.nonzero()[0].tolist()
     if not offers and not acting:
         return loans
-    curve = curves(seen.jobs)
+    curve = cache(partial(curves, seen.jobs))  # few plans need it
     if wanted and offers:
-        offers = _wanted(seen, curve, offers, edge)
+        offers = _wanted(seen, curve(), offers, edge)
     for index in sorted([*acting, *offers]):
         if index not in offers:
-            _reclaim(seen, curve, outlook, index, rules, loans)
+            _reclaim(seen, curve(), outlook, index, rules, loans)
         elif offers[index]:
             decision = outlook.lends(index, offers[index])
             loans.lend.extend(offers[index])

@@ -242,14 +242,14 @@ def _ahead(
         groups.setdefault(key, []).append(index)
     parts, now = [], np.frombuffer(needed)
     for (_, slot_s, is_edge, lead), members in groups.items():
-        history = np.stack([histories[index] for index in members]).tobytes()
+        history = b"".join([histories[index].tobytes() for index in members])
         horizon_s = max(options.lend_horizon_s, options.lead_s) + 2 * slot_s
         # Demand of an edge node is all or nothing; a season would average that away.
         how = replace(options.forecast, season=None) if is_edge else options.forecast
         known = history, now[members].tobytes(), len(members)
         parts.append((members, _forecast(*known, slot_s, horizon_s, how, lead * slot_s)))
     found = joined(parts, len(now))
-    soon = np.stack((found.soon(near_s), found.soon(options.lend_horizon_s)))
+    soon = np.array((found.soon(near_s), found.soon(options.lend_horizon_s)))
     margin = found.margin_gpus
     least = np.maximum(options.forecast.headroom_fraction * gpus * many, found.burst_gpus)
     headroom = np.maximum(np.where(np.isnan(margin), least, margin), 1.0)

@@ -62,7 +62,7 @@ def content(seen: Snapshot, offered: Sequence[int], given: Allotment) -> bool:
     level = np.minimum(jobs.sizes.searchsorted(given.gpus[rows]), len(jobs.sizes) - 1)
     rate, each = jobs.rate[rows], np.arange(len(rows))
     has = jobs.affinity[rows, given.pool[rows]] * rate[each, level]
-    there = jobs.affinity[rows[:, None], np.unique(seen.nodes.pool[offered])]
+    there = jobs.affinity[rows[:, None], sorted({*seen.nodes.pool[offered].tolist()})]
     return bool((has >= there.max(axis=1) * rate.max(axis=1)).all())
 
 
