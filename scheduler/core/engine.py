@@ -156,10 +156,10 @@ class Engine:
 
     def _see(self) -> None:
         """Show view and agenda what was folded since, before they are read."""
-        new = self._turn.facts[self._seen :]
-        self._seen += len(new)
-        self._view.saw(new)
-        self._agenda.saw(new)
+        if new := self._turn.facts[self._seen :]:
+            self._seen += len(new)
+            self._view.saw(new)
+            self._agenda.saw(new)
 
     @property
     def settings(self) -> Settings:

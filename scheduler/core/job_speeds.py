@@ -32,10 +32,10 @@ class JobSpeeds:
     def add(self, jobs: Sequence[Job]) -> None:
         """Give jobs the next rows."""
         self._stale += range(len(self._speed), len(self._speed) + len(jobs))
-        speeds = [_read(job) for job in jobs]
+        speeds, known = [_read(job) for job in jobs], len(self._count)
         self._speed += speeds
         self._count.update(chain.from_iterable(map(_sizes, speeds)))
-        self._other = True
+        self._other |= len(self._count) > known
 
     def take(self, row: int, job: Job | None) -> None:
         """Remember what a row's job declared, or what was learned of it; None: it is gone."""
@@ -51,10 +51,11 @@ class JobSpeeds:
         went = [] if before is None else _sizes(before)
         if came != went:
             for size in came:
+                self._other |= not self._count[size]
                 self._count[size] += 1
             for size in went:
                 self._count[size] -= 1
-            self._other = True
+                self._other |= not self._count[size]
 
     @property
     def declared(self) -> int:

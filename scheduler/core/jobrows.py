@@ -298,10 +298,10 @@ class JobRows:
         found: Ints = self._table[_SLOT].take(self.live()[0]).astype(np.int64)
         return found
 
-    def holdings(self) -> Ints:
-        """Give (3, h) index among live jobs, node's slot and GPUs, by job then node."""
+    def holdings(self) -> tuple[Ints, Ints, Ints]:
+        """Give (h,) index among live jobs, node's slot and GPUs, by job then node."""
         job, slot, gpus = self._holdings
-        return np.stack((self.live()[0].searchsorted(job), slot, gpus))
+        return self.live()[0].searchsorted(job), slot, gpus
 
     def columns(self, now_s: float, pool: Ints, away: Ints, affinity: Floats) -> Jobs:
         """Make the columns of the live jobs.

@@ -85,9 +85,9 @@ def _unheard(turn: Turn) -> list[Node]:
             theirs.setdefault((node.pool, part), []).append(node)
     found: list[Node] = []
     for nodes in theirs.values():
-        lender, heard_s = lender_of(state, nodes[0]), _heard_of_s(state, nodes[0])
-        if state.now_s - heard_s < silence_s:
+        if state.now_s - _heard_of_s(state, nodes[0]) < silence_s:
             continue
+        lender = lender_of(state, nodes[0])
         since_s = state.standing.unheard.get(lender)
         if since_s is None:
             turn.emit(facts.OwnerUnheard(lender))

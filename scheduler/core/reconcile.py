@@ -41,6 +41,16 @@ def adopt(turn: Turn, plan: Plan) -> None:
     _note(turn, plan)
     start_reclaims(turn, plan.reclaim)
     _decline(turn, plan.decline)
+    if plan.targets:
+        _claim(turn, plan)
+    for name in plan.lend:
+        lend(turn, name)
+    _explain(turn, list(resize(turn, plan.limits)))
+    advance(turn)
+
+
+def _claim(turn: Turn, plan: Plan) -> None:
+    """Make targets claims, as far as jobs may have them; say of the others why not."""
     wanted = _wanted(turn, plan)
     bars = {job.id: barred(turn.state, job, target.size) for job, target in wanted if target}
     possible = [
@@ -73,10 +83,6 @@ def adopt(turn: Turn, plan: Plan) -> None:
     news = {name: new for name, new in refused.items() if turn.state.jobs[name].refused != new}
     if news:
         turn.emit(facts.RefusalsNoted(news))
-    for name in plan.lend:
-        lend(turn, name)
-    _explain(turn, list(resize(turn, plan.limits)))
-    advance(turn)
 
 
 def _as_asked(turn: Turn, plan: Plan) -> Plan:

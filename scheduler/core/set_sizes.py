@@ -34,6 +34,8 @@ def resize(turn: Turn, limits: Mapping[str, int]) -> Iterator[Reason]:
     """
     state = turn.state
     names = [name for name in state.standing.sizes if name in state.jobs]
+    if not names:
+        return
     ledger = Ledger(state)
     for job in sorted((state.jobs[name] for name in names), key=lambda job: job.number):
         gpus = state.standing.sizes[job.id].gpus

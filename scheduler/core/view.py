@@ -57,6 +57,15 @@ class _Owner(NamedTuple):
     nodes: Ints  #: Indices among those in contact.
 
 
+class _Load(NamedTuple):
+    """What is shown of what a lender said, as long as it says nothing else and the slot is this."""
+
+    slot: int
+    gpus_needed: float
+    at_s: float  #: When it was said; -inf if never.
+    peaks: Floats
+
+
 class _Where(NamedTuple):
     """What a snapshot shows as long as nothing moves."""
 
@@ -90,6 +99,7 @@ class View:
         self._nodes: dict[str, None] = {}
         #: By lender and who speaks for it: the slot in which this was its history, and that.
         self._history: dict[tuple[str, str], tuple[int, Floats]] = {}
+        self._loads: dict[str, _Load] = {}  #: Of edge servers.
 
     def saw(self, folded: Iterable[Any]) -> None:
         """Take note of facts that were folded into the state."""
@@ -105,6 +115,10 @@ class View:
             if kind in _OF_JOBS:
                 for name in getattr(fact, _OF_JOBS[kind]):
                     self._jobs.setdefault(name, False)
+            elif kind is facts.LoadObserved:
+                self._loads.pop(fact.lender, None)
+            elif kind is facts.LenderRenamed:
+                self._loads = {}
             elif kind in _OF_ALL:
                 self._forget()
 
@@ -181,15 +195,22 @@ class View:
     def _lenders(self, state: ClusterState, contact: Contact) -> tuple[columns.Lender, ...]:
         if self._owners is None or self._owners[0] is not contact:
             self._owners = contact, _owners(state, contact)
-        length_s, found = slot_s(state), []
-        now_slot = int(state.now_s // length_s)
+        length_s, now_s, found = slot_s(state), state.now_s, []
+        now_slot = int(now_s // length_s)
         for name, pool, agent, nodes in self._owners[1]:
-            known = known_as(state, name, pool, agent) if agent else state.lenders.get(name)
-            lender = known or Lender(name)
-            peaks = self._peaks(lender, now_slot)
-            age_s = np.inf if lender.at_s is None else state.now_s - lender.at_s
-            found.append(columns.Lender(name, nodes, lender.gpus_needed, age_s, peaks, length_s))
+            load = None if agent else self._loads.get(name)
+            if load is None or load.slot != now_slot:
+                known = known_as(state, name, pool, agent) if agent else state.lenders.get(name)
+                load = self._load(known or Lender(name), now_slot)
+                if not agent:
+                    self._loads[name] = load
+            _, needed, at_s, peaks = load
+            found.append(columns.Lender(name, nodes, needed, now_s - at_s, peaks, length_s))
         return tuple(found)
+
+    def _load(self, lender: Lender, now_slot: int) -> _Load:
+        at_s = -np.inf if lender.at_s is None else lender.at_s
+        return _Load(now_slot, lender.gpus_needed, at_s, self._peaks(lender, now_slot))
 
     def _peaks(self, lender: Lender, now_slot: int) -> Floats:
         """Of slots since its last report nothing is known; now it needs what it said then."""

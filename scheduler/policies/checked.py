@@ -89,6 +89,8 @@ def _names(part: str, found: Any, known: Collection[str], kind: type[Any]) -> No
 
 def _targets(found: Mapping[str, Any], names: Names) -> Mapping[str, Target | None]:
     """Return the targets with plain numbers; those of most policies are plain already."""
+    if not found:
+        return found
     made, used = found, dict.fromkeys(names.gpus, 0)
     if not _are_plain_targets(made, names, used):
         made = {name: _target(name, found[name], names) for name in found}

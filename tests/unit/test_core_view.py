@@ -243,6 +243,17 @@ def test_odd_sizes_of_one_tenant_slow_down_nobody(kind: type[Cell]) -> None:
     assert np.all(np.any(jobs.rate > 0, axis=1)), "there is room for one of each again"
 
 
+def test_a_tenant_that_comes_with_sizes_of_others_alone_is_shown_some() -> None:
+    cell = Cell()
+    cell.feed(node_born("n0", gpus=8))
+    for number in range(300):
+        cell.engine.handle(Stimulus(cell.now_s, _odd(1 + number)))
+    assert not cell.seen().jobs.rate[-1].any()
+    late = _odd(300, tenant="late").model_copy(update={"job": "late"})
+    cell.engine.handle(Stimulus(cell.now_s, late))
+    assert cell.seen().jobs.rate[-1].any()
+
+
 def test_sizes_that_jobs_hold_are_shown_first() -> None:
     cell = Cell()
     cell.feed(node_born("n0", gpus=8))

@@ -5,10 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scheduler.policies.interface import Kind, LoanPhase, Plan, Policy, Snapshot
+from scheduler.policies.interface import (
+    Figure,
+    Kind,
+    LoanPhase,
+    Plan,
+    Policy,
+    Reason,
+    Snapshot,
+)
 from scheduler.policies.literature.aryl import Aryl, group
 from scheduler.policies.literature.deepboot import DeepBoot
 from scheduler.policies.literature.fifo import Fifo
+from scheduler.policies.parts.loans import Decision, Loans, Offer
 from tests.snapshots import Job, Pool, decide, snapshot
 
 POLICIES: dict[str, Policy] = {
@@ -42,6 +51,25 @@ def placed(seen: Snapshot, plan: Plan) -> dict[str, dict[str, int]]:
 
 
 # --- loans and reclaims -----------------------------------------------------------------------
+
+
+def test_only_of_nodes_that_are_lent_it_is_said_why_where_their_lender_stands() -> None:
+    def told_of(lender: str) -> Decision:
+        asked.append(lender)
+        return Decision(figures=(Figure(lender, 1.0),))
+
+    asked: list[str] = []
+    offers = [
+        Offer([0, 1], lambda: told_of("first"), 1),
+        Offer([2], lambda: told_of("second"), 1),
+        Offer([3, 4], lambda: told_of("third"), 2),
+    ]
+    back = [Reason(name, "reclaims", "victims.fewest") for name in ("back-0", "back-1")]
+    loans = Loans(lend=[0, 1, 2, 3, 4], reasons=back, offers=offers)
+    loans.lend_only([f"n{node}" for node in range(5)], {0, 3, 4})
+    assert loans.lend == [0, 3, 4]
+    assert [one.subject for one in loans.reasons] == ["back-0", "n0", "back-1", "n3", "n4"]
+    assert sorted(asked) == ["first", "third"], "nobody works out what is not said"
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))

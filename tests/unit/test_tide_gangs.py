@@ -118,7 +118,8 @@ def test_what_all_gain_is_never_less_and_never_takes_more_than_there_is(seed: in
                 value[row, level] = levels[level] ** 0.7 * rng.uniform(0.5, 1.5)
         start, rank = np.zeros(rows, dtype=np.int64), rng.integers(0, 2, rows)
         steps, gpus = climb(levels, value, start), int(rng.integers(4, 40))
-        plain = take(levels, value, start, steps, gpus)
+        plain, left = take(levels, value, start, steps, gpus)
+        assert left == gpus - levels[plain].sum()
         got, first = shared_out(levels, value, start, steps, gpus, rank)
         each = np.arange(rows)
         assert levels[got].sum() <= gpus

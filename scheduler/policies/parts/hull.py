@@ -124,7 +124,10 @@ def _walk(mine: Ints, here: Ints, own: Floats, sizes: Ints) -> _Found:
     top, own = len(sizes) - 1, np.maximum(own, _LEAST)
     slopes = own[:, None, :] - own[:, :, None]
     slopes /= _more(sizes)
-    best, rise = slopes.argmax(axis=2), np.maximum.reduce(slopes, axis=2)
+    best = slopes.argmax(axis=2)
+    # Along so short an axis numpy takes several times as long for a maximum as for its place.
+    at = best.ravel() + np.arange(0, slopes.size, len(sizes))
+    rise = slopes.ravel().take(at).reshape(best.shape)
     found = list[int]()  # steps, as indices into both
     for first, level, ahead, gains in zip(
         range(0, best.size, top + 1),
@@ -207,11 +210,11 @@ def grow(sizes: Ints, value: Floats, start: Ints, cap: Ints, gpus: int) -> Ints:
         return start.copy()
     open_to = np.where(np.arange(len(sizes)) <= cap[rows, None], value[rows], -np.inf)
     level: Ints = start.copy()
-    level[rows] = take(sizes, open_to, start[rows], climb(sizes, open_to, start[rows]), gpus)
+    level[rows], _ = take(sizes, open_to, start[rows], climb(sizes, open_to, start[rows]), gpus)
     return level
 
 
-def take(sizes: Ints, value: Floats, start: Ints, steps: Steps, gpus: int) -> Ints:
+def take(sizes: Ints, value: Floats, start: Ints, steps: Steps, gpus: int) -> tuple[Ints, int]:
     """Take the steepest steps that fit, and use up what the first that did not left over.
 
     Args:
@@ -220,20 +223,23 @@ def take(sizes: Ints, value: Floats, start: Ints, steps: Steps, gpus: int) -> In
         start: (n,) levels that the steps begin at.
         steps: Of the rows of `value`.
         gpus: To share out.
+
+    Returns:
+        Levels, and how many GPUs are left.
     """
     level: Ints = start.copy()
     whole = steps.fitting(gpus)
     level[steps.row[:whole]] = steps.end[:whole]  # of several of one job the last, its largest
     left = gpus - int(np.add.reduce(steps.cost[:whole]))
     if left <= 0 or whole == len(steps.row):
-        return level
+        return level, left
     missed = np.arange(len(steps.row)) >= whole
     for at in (missed & (steps.cost <= left)).nonzero()[0].tolist():
         row, end, cost = int(steps.row[at]), int(steps.end[at]), int(steps.cost[at])
         if cost <= left and sizes[end] - sizes[level[row]] == cost:
             level[row], left, missed[at] = end, left - cost, False
             if not left:
-                return level
+                return level, left
     # Whoever still has a step that does not fit takes the best size in between, if any fits.
     rows = steps.row[missed]
     stuck = rows[np.sort(np.unique(rows, return_index=True)[1])]
@@ -251,4 +257,4 @@ def take(sizes: Ints, value: Floats, start: Ints, steps: Steps, gpus: int) -> In
         left -= int(extra[at, best[at]])
         level[stuck[at]] = best[at]
         stuck = stuck[at + 1 :]
-    return level
+    return level, left

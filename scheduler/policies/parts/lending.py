@@ -1,6 +1,7 @@
 """Turns lenders' decisions into nodes: as many as training can use, and the cheapest to return."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache, partial
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from scheduler.policies.interface import (
     Snapshot,
 )
 from scheduler.policies.parts.curves import Curves, curves
-from scheduler.policies.parts.loans import LoanOptions, Loans, Outlook, lends, reclaims
+from scheduler.policies.parts.loans import LoanOptions, Loans, Offer, Outlook, reclaims
 from scheduler.policies.parts.victims import RULES, Occupant, Victims, choose
 
 _TRAINING, _EDGE = int(Kind.TRAINING), int(Kind.EDGE)
@@ -45,7 +46,7 @@ def lend_and_reclaim(
         rules: How victims of a reclaim are chosen; the cheapest answer of all wins.
         edge: Whether edge nodes are asked for; those that were lent go back in any case.
         wanted: Whether only as many nodes are lent as jobs could use GPUs, wherever these are; else
-            all that owners can spare.
+            all that owners can spare: `Loans.lend_only` chooses of them, and says why.
     """
     loans = Loans()
     if not seen.lenders:
@@ -55,16 +56,18 @@ def lend_and_reclaim(
     acting: list[int] = outlook.takes.nonzero()[0].tolist()
     if not offers and not acting:
         return loans
-    curve = curves(seen.jobs)
+    curve = cache(partial(curves, seen.jobs))  # few plans need it
     if wanted and offers:
-        offers = _wanted(seen, curve, offers, edge)
+        offers = _wanted(seen, curve(), offers, edge)
     for index in sorted([*acting, *offers]):
         if index not in offers:
-            _reclaim(seen, curve, outlook, index, rules, loans)
-        elif offers[index]:
-            decision = outlook.lends(index, offers[index])
-            loans.lend.extend(offers[index])
-            loans.reasons.extend(lends(seen.nodes.ids[node], decision) for node in offers[index])
+            _reclaim(seen, curve(), outlook, index, rules, loans)
+        elif nodes := offers[index]:
+            loans.lend += nodes
+            why = partial(outlook.lends, index, nodes)
+            loans.offers.append(Offer(nodes, why, len(loans.reasons)))
+    if wanted:
+        loans.lend_only(seen.nodes.ids, frozenset(loans.lend))
     return loans
 
 

@@ -11,11 +11,11 @@ report older than `stale_s` nothing is lent and nothing new is reclaimed, becaus
 guess; the owner reports again, or the core calls all that it lent back (`core/recalls.py`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import ceil
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from pydantic import AliasChoices, Field
@@ -62,15 +62,6 @@ class LoanOptions:
     forecast: ForecastOptions = field(default_factory=ForecastOptions)
 
 
-@dataclass(slots=True)
-class Loans:
-    """Nodes that change hands in a plan."""
-
-    lend: list[int] = field(default_factory=list)
-    reclaim: dict[int, float] = field(default_factory=dict)  #: node -> due moment.
-    reasons: list[Reason] = field(default_factory=list)
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What one lender does. Nodes are indices into `Nodes`."""
@@ -84,6 +75,39 @@ class Decision:
     def reclaim(self) -> int:
         """Nodes to take back."""
         return len(self.dues_s)
+
+
+class Offer(NamedTuple):
+    """Nodes that one lender can spare."""
+
+    nodes: list[int]
+    why: Callable[[], Decision]
+    after: int  #: How many reasons of the plan come before its own.
+
+
+@dataclass(slots=True)
+class Loans:
+    """Nodes that change hands in a plan."""
+
+    lend: list[int] = field(default_factory=list)
+    reclaim: dict[int, float] = field(default_factory=dict)  #: node -> due moment.
+    reasons: list[Reason] = field(default_factory=list)
+    offers: list[Offer] = field(default_factory=list)  #: Of which `lend_only` chooses.
+
+    def lend_only(self, names: Sequence[str], wanted: Container[int]) -> None:
+        """Have only some of the offered nodes lent, and say why; all others stay with their owners.
+
+        Args:
+            names: Of all nodes.
+            wanted: Indices of those that are lent.
+        """
+        self.lend = [node for node in self.lend if node in wanted]
+        for offer in reversed(self.offers):
+            nodes = [node for node in offer.nodes if node in wanted]
+            if nodes:
+                decision = offer.why()
+                told = [lends(names[node], decision) for node in nodes]
+                self.reasons[offer.after : offer.after] = told
 
 
 class Outlook:
@@ -242,14 +266,14 @@ def _ahead(
         groups.setdefault(key, []).append(index)
     parts, now = [], np.frombuffer(needed)
     for (_, slot_s, is_edge, lead), members in groups.items():
-        history = np.stack([histories[index] for index in members]).tobytes()
+        history = b"".join([histories[index].tobytes() for index in members])
         horizon_s = max(options.lend_horizon_s, options.lead_s) + 2 * slot_s
         # Demand of an edge node is all or nothing; a season would average that away.
         how = replace(options.forecast, season=None) if is_edge else options.forecast
         known = history, now[members].tobytes(), len(members)
         parts.append((members, _forecast(*known, slot_s, horizon_s, how, lead * slot_s)))
     found = joined(parts, len(now))
-    soon = np.stack((found.soon(near_s), found.soon(options.lend_horizon_s)))
+    soon = np.array((found.soon(near_s), found.soon(options.lend_horizon_s)))
     margin = found.margin_gpus
     least = np.maximum(options.forecast.headroom_fraction * gpus * many, found.burst_gpus)
     headroom = np.maximum(np.where(np.isnan(margin), least, margin), 1.0)

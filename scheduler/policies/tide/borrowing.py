@@ -16,7 +16,6 @@ from scheduler.policies.interface import (
     Snapshot,
 )
 from scheduler.policies.parts.allot import Allotment
-from scheduler.policies.parts.loans import Loans
 
 _EDGE, _TRAINING = int(Kind.EDGE), int(Kind.TRAINING)
 _LENDING, _LENT = int(LoanPhase.LENDING), int(LoanPhase.LENT)
@@ -62,7 +61,7 @@ def content(seen: Snapshot, offered: Sequence[int], given: Allotment) -> bool:
     level = np.minimum(jobs.sizes.searchsorted(given.gpus[rows]), len(jobs.sizes) - 1)
     rate, each = jobs.rate[rows], np.arange(len(rows))
     has = jobs.affinity[rows, given.pool[rows]] * rate[each, level]
-    there = jobs.affinity[rows[:, None], np.unique(seen.nodes.pool[offered])]
+    there = jobs.affinity[rows[:, None], sorted({*seen.nodes.pool[offered].tolist()})]
     return bool((has >= there.max(axis=1) * rate.max(axis=1)).all())
 
 
@@ -135,13 +134,6 @@ def used(seen: Snapshot, offered: Sequence[int], on: Container[str]) -> set[int]
             needed += seen.pools.kind[pool] != _EDGE
             found.update(ours[: max(0, needed - len(coming))])
     return found
-
-
-def lend_only(loans: Loans, seen: Snapshot, wanted: Container[int]) -> None:
-    """Have only some nodes lent, as indices into `Nodes`; all others stay with their owners."""
-    stay = {seen.nodes.ids[node] for node in loans.lend if node not in wanted}
-    loans.lend = [node for node in loans.lend if node in wanted]
-    loans.reasons = [one for one in loans.reasons if one.subject not in stay]
 
 
 def idle(seen: Snapshot, loan_min_s: float) -> list[int]:

@@ -96,17 +96,20 @@ def resume(slack: Slack, notes: Floats) -> Schedule:
     schedule = Schedule(was, nothing, np.full(r, math.inf), nothing.copy())
     if not np.count_nonzero(was):
         return schedule
-    noted = (was & np.isfinite(notes[:, 2])).nonzero()[0]
-    own = np.minimum(slack.sizes.searchsorted(notes[noted, 1]), len(slack.sizes) - 1)
-    able = (slack.sizes[own] == notes[noted, 1]) & (slack.rate[noted, own] > 0)
-    noted, own = noted[able], own[able]
+    noted = own = (was & np.isfinite(notes[:, 2])).nonzero()[0]
+    if len(noted):
+        own = np.minimum(slack.sizes.searchsorted(notes[noted, 1]), len(slack.sizes) - 1)
+        able = (slack.sizes[own] == notes[noted, 1]) & (slack.rate[noted, own] > 0)
+        noted, own = noted[able], own[able]
     lends = notes[noted, 2] > slack.now_s
     # A promise that cannot be kept any more, because GPUs or speed were lost or the job was not
     # what it said, keeps nothing from others. One that is late by what a start may take is kept.
-    ends_s = slack.ends_s(np.arange(r), slack.present)
-    kept = was & ((slack.least > 0) | ((slack.present > 0) & (ends_s <= slack.due_s + GRACE_S)))
+    schedule.kept = kept = was & (slack.least > 0)
+    late = (was & ~kept & (slack.present > 0)).nonzero()[0]
+    if len(late):
+        ends_s = slack.ends_s(late, slack.present[late])
+        kept[late] = ends_s <= slack.due_s[late] + GRACE_S
     kept[noted[lends]] = True
-    schedule.kept = kept
     least, who = np.where(slack.least > 0, slack.least, slack.present), kept.nonzero()[0]
     schedule.stay(who, least[who])
     used = int(np.add.reduce(slack.sizes[schedule.level]))
@@ -198,10 +201,11 @@ def renewed(slack: Slack, schedule: Schedule, promised: Bools, notes: Floats) ->
     """Return promised jobs whose notes, (r, `NOTE`), do not say what `written` does."""
     who = promised.nonzero()[0]
     lends, noted = np.isfinite(schedule.until_s[who]), notes[who, :3]
-    says = np.full((len(who), 3), math.nan)
-    says[:, 0] = PROMISED
-    says[lends, 1] = slack.sizes[schedule.back[who[lends]]]
-    says[lends, 2] = schedule.until_s[who[lends]]
+    says = np.empty((len(who), 3))
+    says[:] = PROMISED, math.nan, math.nan
+    if np.count_nonzero(lends):
+        says[lends, 1] = slack.sizes[schedule.back[who[lends]]]
+        says[lends, 2] = schedule.until_s[who[lends]]
     same = (says == noted) | (np.isnan(says) & np.isnan(noted))
     found: Ints = who[~np.logical_and.reduce(same, axis=1)]
     return found

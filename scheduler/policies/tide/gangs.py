@@ -30,13 +30,12 @@ def shared_out(
     Returns:
         (n,) levels, and who went first, -1: nobody.
     """
-    level = take(sizes, value, start, steps, gpus)
-    left = gpus - int(np.add.reduce(sizes[level] - sizes[start]))
+    level, left = take(sizes, value, start, steps, gpus)
     for at in _may_gain(sizes, level, steps, left) if left > 0 else ():
         row = int(steps.row[at])
         others = np.arange(len(steps.row)) != at
         order = steps.of(np.concatenate(([at], others.nonzero()[0])))
-        other = take(sizes, value, start, order, gpus)
+        other, _ = take(sizes, value, start, order, gpus)
         loses = (other < level).nonzero()[0]
         lost = np.add.reduce(value[loses, level[loses]] - value[loses, other[loses]])
         # What others find room for besides is not its gain: a smaller gang would go before a larger

@@ -43,17 +43,19 @@ def lots_of(market: Market, value: Floats, fixed: Ints, own: list[Steps], left: 
         own: The steps of all jobs at each site, the steepest first.
         left: (S,) GPUs that nobody is promised.
     """
-    each, stays = np.arange(len(fixed)), market.lot[fixed]
+    several, room = _of_several(market), np.maximum(left, 0)
     first = np.array([sites[0] for sites in market.lots])
-    at = np.repeat(first[:, None], len(fixed), axis=1)
+    at = first[:, None].repeat(len(fixed), axis=1)
+    if not several:  # each lot is the site of its number
+        return Lots(own, room.tolist(), at, value)
+    each, stays = np.arange(len(fixed)), market.lot[fixed]
     value_at, steps = value[first], [own[site] for site in first.tolist()]
-    for one, sites in _of_several(market):
+    for one, sites in several:
         most = [np.maximum.reduce(value[site, :, 1:], axis=1) for site in sites.tolist()]
         at[one] = np.where(stays == one, fixed, sites[np.argmax(most, axis=0)])
         value_at[one] = value[at[one], each]
         steps[one] = merged([own[site].of_rows(at[one] == site) for site in sites.tolist()])
-    room = [int(np.maximum(left[sites], 0).sum()) for sites in market.lots]
-    return Lots(steps, room, at, value_at)
+    return Lots(steps, [int(room[sites].sum()) for sites in market.lots], at, value_at)
 
 
 def settled(market: Market, value: Floats, fixed: Ints, left: Ints, lots: Lots, lot: Ints) -> Ints:
@@ -107,9 +109,12 @@ def relieved(market: Market, value: Floats, bound: Ints, site: Ints, level: Ints
     Returns:
         (r,) sites; what they have there is to be found anew.
     """
+    several = _of_several(market)
+    if not several:
+        return site
     site, sizes, moves = site.copy(), market.sizes[1:], 0
     idle = market.gpus - np.bincount(site, market.sizes[level], len(market.gpus))
-    for at, sites in _of_several(market):
+    for at, sites in several:
         there = (market.lot[site] == at) & (bound < 0)
         for one in sites.tolist():
             may = there & (site == market.home) & (site != one)
@@ -150,11 +155,14 @@ def room_made(
     Returns:
         (r,) sites and levels.
     """
+    several = _of_several(market)
+    if not several:
+        return site, level
     idle = market.gpus - np.bincount(site, market.sizes[level], len(market.gpus)).astype(np.int64)
     idle[[*shut]] = 0
     waits = ((level == 0) & (bound < 0)).nonzero()[0]
     site, level, moves = site.copy(), level.copy(), 0
-    for _, sites in _of_several(market) if len(waits) else ():
+    for _, sites in several if len(waits) else ():
         if not idle[sites].any():
             continue
         own = value[sites[:, None], waits, market.base[waits]]

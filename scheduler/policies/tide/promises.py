@@ -106,7 +106,9 @@ def keep(seen: Snapshot, market: Market, pledge_s: float, quotas: Quotas) -> Pro
     kept: list[Kept] = []
     notes: dict[str, tuple[float, ...]] = {}
     firm = market.firm.nonzero()[0].tolist()
-    pledges = Pledges(quotas, some, int(market.gpus[market.firm].sum()))
+    pledges = None
+    if quotas.names:
+        pledges = Pledges(quotas, some, int(market.gpus[market.firm].sum()))
     for site in firm:
         mine = was[:, :3].copy()
         mine[mine[:, 2] <= 0, 1:] = math.nan  # has a place, and does not lend
@@ -116,7 +118,7 @@ def keep(seen: Snapshot, market: Market, pledge_s: float, quotas: Quotas) -> Pro
         out = elsewhere | (fine & (mine[:, 0] != PROMISED))
         slack.least[out] = 0
         schedule = resume(slack, mine)
-        if pledges:
+        if pledges is not None:
             _within(slack, schedule, pledges)
         small = _small(slack, attained, pledge_s)
         schedule = _plan(slack, schedule, priority, pledges, small | calm)
@@ -234,7 +236,7 @@ def _within(slack: Slack, schedule: Schedule, pledges: Pledges) -> None:
 
 
 def _plan(
-    slack: Slack, schedule: Schedule, priority: Ints, pledges: Pledges, may_borrow: Bools
+    slack: Slack, schedule: Schedule, priority: Ints, pledges: Pledges | None, may_borrow: Bools
 ) -> Schedule:
     """Plan who can be in time beside those promised, by class, then least GPU time first."""
     able = (~schedule.kept & (slack.least > 0)).nonzero()[0]
@@ -246,38 +248,39 @@ def _plan(
         room = slack.gpus - int(np.add.reduce(slack.sizes[schedule.level]))
         gpus = slack.sizes[slack.least[order]]
         now = order[: int(gpus.cumsum().searchsorted(room, side="right"))]
-        if pledges:
+        if pledges is not None:
             now = now[: pledges.take_all(now.tolist(), gpus.tolist())]
         schedule.stay(now, slack.least[now])
         schedule.kept[now] = True
         order = order[len(now) :]
     if not len(order):
         return schedule
-    places = _Room(slack, schedule, latest_return_s(slack, schedule.level))
+    places = _Room(slack, schedule)
     failed = [0, 0]  # of those who wait, of those who run: these must not lose theirs by the others
     for job in order.tolist():
         runs = int(slack.present[job] > 0)
         if failed[runs] >= TRIES:
             continue
         levels = (slack.now_s + slack.takes_s[job] <= slack.due_s[job]).nonzero()[0].tolist()
-        if pledges:
+        if pledges is not None:
             levels = [one for one in levels if pledges.gives(job, int(slack.sizes[one]))]
             if not levels:
                 continue
         level = places.place(job, levels, bool(may_borrow[job]))
-        if level:
-            pledges.take(job, int(slack.sizes[level]))
-        elif level is None:
+        if level is None:
             failed[runs] += 1
+        elif level and pledges is not None:
+            pledges.take(job, int(slack.sizes[level]))
     return places.schedule
 
 
 class _Room:
     """What those who are planned leave of a site over time, and who comes into it."""
 
-    def __init__(self, slack: Slack, schedule: Schedule, latest_s: Floats) -> None:
-        self.schedule = schedule
-        self._slack, self._latest_s = slack, latest_s
+    def __init__(self, slack: Slack, schedule: Schedule) -> None:
+        self.schedule, self._level = schedule, schedule.level.copy()
+        self._slack = slack
+        self._latest_s: Floats | None = None  # from those levels, once it is asked for
         self._profile = free_over_time(slack, schedule)
         self._ahead: list[Piece] = []  # what is kept for who starts later
         self._checked = 0
@@ -330,6 +333,8 @@ class _Room:
     def lent(self, job: int, levels: Sequence[int]) -> int:
         """Give a job the first level for which others lend it room to its end; 0 if none is."""
         for level in levels if self._checked < LOANS else ():
+            if self._latest_s is None:
+                self._latest_s = latest_return_s(self._slack, self._level)
             found = borrow(
                 self._slack, self.schedule, self._latest_s, self._profile, job, level, LATE_S
             )
@@ -365,7 +370,8 @@ def hold(promises: Promises, value: Floats) -> None:
         promises: Whose.
         value: (S, r, k) of `worth`; changed.
     """
-    value[:, promises.apart, 1:] = -math.inf
+    if len(promises.apart):
+        value[:, promises.apart, 1:] = -math.inf
     who = (promises.bound >= 0).nonzero()[0]
     if not len(who):
         return

@@ -154,7 +154,7 @@ class Pledges:
         """Begin with no promise.
 
         Args:
-            quotas: Of the jobs on the market.
+            quotas: Of the jobs on the market; some.
             jobs: Of those, who may be promised something; below a job is an index into these.
             gpus: Of all sites that nobody takes back.
         """
@@ -164,15 +164,10 @@ class Pledges:
         self._limit: list[int] = (quotas.most + quotas.apart).tolist()
         self._used = [0] * len(self._least)
         self._held: list[int] = quotas.held[jobs].tolist()
-        self._room: list[int] = []  #: what limits leave beside what all jobs hold now
-        if self._used:
-            self._room = (quotas.most - quotas.now(quotas.held)).tolist()
+        #: what limits leave beside what all jobs hold now
+        self._room: list[int] = (quotas.most - quotas.now(quotas.held)).tolist()
         # Where nothing is guaranteed, what GPUs there are is for the courses of those promised.
         self._left = gpus - sum(self._least) if any(self._least) else math.inf
-
-    def __bool__(self) -> bool:
-        """Whether there are quotas at all."""
-        return bool(self._used)
 
     def within(self, job: int, gpus: int) -> bool:
         """Whether a limit leaves a job so many GPUs beside promises, once others have left."""

@@ -246,7 +246,7 @@ class _Rivals:
     def _largest(self, which: Bools) -> tuple[str, ...]:
         level = self._found.level
         mine = (which & (level > 0)).nonzero()[0]
-        order = np.lexsort((mine, -level[mine]))[:NAMES_MOST]
+        order = (-level[mine]).argsort(kind="stable")[:NAMES_MOST]
         return tuple([self._ids[row] for row in self._rows[mine[order]].tolist()])
 
 

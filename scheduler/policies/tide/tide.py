@@ -16,7 +16,6 @@ from scheduler.policies.tide.borrowing import (
     content,
     enough,
     idle,
-    lend_only,
     taken,
     unused,
     used,
@@ -105,7 +104,8 @@ class Tide:
         market = open_market(snapshot, reclaim)
         shared = self._share(snapshot, market, reclaim)
         if loans.lend:
-            lend_only(loans, snapshot, self._borrowed(snapshot, loans.lend, reclaim, shared))
+            wanted = self._borrowed(snapshot, loans.lend, reclaim, shared)
+            loans.lend_only(nodes.ids, wanted)
         empty = [] if loans.lend else idle(snapshot, self.loans.loan_min_s)
         if empty:
             back = unused(snapshot, empty, shared.left, shared.price, loans.reclaim)
