@@ -1,4 +1,8 @@
-"""Hypothesis profiles, and the order of the layers: fast ones first."""
+"""Hypothesis profiles, and the order of the layers.
+
+Fast ones come first. After them come the ones with the longest tests, so that the last tests are
+short and no worker goes on alone at the end.
+"""
 
 import gc
 import os
@@ -18,20 +22,20 @@ LAYERS = (
     "unit",
     "property",
     "model",
-    "process",
-    "contract",
-    "simulation",
+    "chaos",
+    "integration",
     "whole",
-    "golden",
-    "console",
-    "gateway",
-    "client",
-    "browser",
-    "packaging",
     "deploy",
     "security",
-    "integration",
-    "chaos",
+    "packaging",
+    "browser",
+    "console",
+    "contract",
+    "gateway",
+    "process",
+    "simulation",
+    "client",
+    "golden",
 )
 TESTS = Path(__file__).parent
 #: What changes how programs print.

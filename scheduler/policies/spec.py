@@ -13,6 +13,7 @@ fields say what its options may be: pydantic holds what is given to them.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -70,14 +71,17 @@ def with_options(make: "Callable[[], Policy]", options: Sequence[str]) -> "Polic
     policy = make()
     if not options:
         return policy
-    # `| None`, since pydantic refuses a config from outside for a dataclass alone.
-    kind: Any = type(policy)
-    adapter: TypeAdapter[Any] = TypeAdapter(kind | None, config=_CONFIG)
     try:
-        made: Policy = adapter.validate_python(_read(options))
+        made: Policy = _adapter(type(policy)).validate_python(_read(options))
     except ValidationError as error:
         raise ValueError(_sentence(error.errors(include_url=False)[0], policy)) from None
     return made
+
+
+@cache  # a policy is made anew by each leader and each replay; this takes most of that
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    # `| None`, since pydantic refuses a config from outside for a dataclass alone.
+    return TypeAdapter(kind | None, config=_CONFIG)
 
 
 def _read(options: Sequence[str]) -> dict[str, Any]:

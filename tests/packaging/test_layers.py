@@ -36,8 +36,12 @@ def test_the_last_of_all():
 """
 
 
-def run(folder: Path, parts: dict[str, str]) -> str:
-    """Run tests under our conftest, on one worker that may put them in any order."""
+#: One worker, which may put files in any order.
+ANY_ORDER = ("-p", "no:cacheprovider", "-n", "1", "--dist", "loadfile")
+
+
+def run(folder: Path, parts: dict[str, str], *options: str) -> str:
+    """Run tests under our conftest."""
     conftest = (ROOT / "tests" / "conftest.py").read_text()
     begin, _, rest = conftest.partition("pytest_plugins = ")
     tree = {"conftest.py": begin + rest.partition("\n")[2], **parts}
@@ -46,9 +50,8 @@ def run(folder: Path, parts: dict[str, str]) -> str:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = process: starts one\n")
-    options = ["-q", "-p", "no:cacheprovider", "-n", "1", "--dist", "loadfile"]
     return subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "tests"],
+        [sys.executable, "-m", "pytest", "-q", *options, "tests"],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -57,6 +60,15 @@ def run(folder: Path, parts: dict[str, str]) -> str:
 
 
 def test_a_broker_ends_after_a_test_that_may_start_no_process(tmp_path: Path) -> None:
-    said = run(tmp_path, {"integration/test_broker.py": BROKERS, "unit/test_unit.py": UNIT})
+    parts = {"integration/test_broker.py": BROKERS, "unit/test_unit.py": UNIT}
+    said = run(tmp_path, parts, *ANY_ORDER)
     assert "7 passed" in said, said
     assert "error" not in said, said
+
+
+def test_the_longest_tests_begin_after_the_fast_ones_and_the_rest_is_last(tmp_path: Path) -> None:
+    layers = ("chaos", "gateway", "integration", "process", "unit", "whole")
+    one = "def test_one():\n    pass\n"
+    said = run(tmp_path, {f"{name}/test_{name}.py": one for name in layers}, "--collect-only")
+    begun = [line.split("/")[1] for line in said.splitlines() if "::" in line]
+    assert begun == ["unit", "chaos", "integration", "whole", "gateway", "process"], said

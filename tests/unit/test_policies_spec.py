@@ -8,7 +8,9 @@ from typing import Any
 
 import orjson
 import pytest
+from pydantic import TypeAdapter
 
+from scheduler.policies import spec
 from scheduler.policies.literature.capacity_queues import CapacityQueues
 from scheduler.policies.literature.fifo import Fifo
 from scheduler.policies.literature.tiresias import Tiresias
@@ -32,6 +34,21 @@ def test_options_change_fields_and_fields_of_parts_and_leave_the_others() -> Non
     assert make_policy("fifo:backfill=strict:sizes=requested") == Fifo(
         backfill="strict", sizes="requested"
     )
+
+
+def test_what_options_there_are_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes far longer than to make a policy, and storms make one for each leader and replay."""
+    spec._adapter.cache_clear()
+    made: list[Any] = []
+
+    def counted(kind: Any, **given: Any) -> TypeAdapter[Any]:
+        made.append(kind)
+        return TypeAdapter(kind, **given)
+
+    monkeypatch.setattr(spec, "TypeAdapter", counted)
+    first, second = make_policy("tide:patience_s=60"), make_policy("tide:patience_s=90")
+    assert (first, second) == (Tide(patience_s=60.0), Tide(patience_s=90.0))
+    assert len(made) == 1
 
 
 def test_lists_and_tables_are_json() -> None:

@@ -3,6 +3,8 @@
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from schemas.commands import COMMANDS
 from schemas.requests import VERB_NAMES
 from tests.whole import coverage, world
@@ -24,30 +26,33 @@ from tests.whole.storm import (
     draw,
 )
 
-STORMS = [draw(seed) for seed in range(1, 201)]
+
+@pytest.fixture(scope="module", name="storms")
+def _storms() -> list[Storm]:
+    return [draw(seed) for seed in range(1, 201)]
 
 
-def test_worlds_differ_in_size_length_and_policy() -> None:
-    assert len({storm.places for storm in STORMS}) >= 8
-    assert {storm.bridges for storm in STORMS} == {0, 1, 2}
-    assert {storm.policy for storm in STORMS} == set(range(len(POLICIES)))
+def test_worlds_differ_in_size_length_and_policy(storms: list[Storm]) -> None:
+    assert len({storm.places for storm in storms}) >= 8
+    assert {storm.bridges for storm in storms} == {0, 1, 2}
+    assert {storm.policy for storm in storms} == set(range(len(POLICIES)))
     assert len(POLICIES) == HOW_MANY
-    lengths = sorted(storm.hours for storm in STORMS)
+    lengths = sorted(storm.hours for storm in storms)
     assert HOURS[0] <= lengths[0] < 0.35 < 1.0 < lengths[-1] <= HOURS[1]
 
 
-def test_where_no_edge_is_nothing_befalls_it_unless_it_is_sure_to() -> None:
-    for storm in STORMS:
+def test_where_no_edge_is_nothing_befalls_it_unless_it_is_sure_to(storms: list[Storm]) -> None:
+    for storm in storms:
         edge = bool(set(EDGE) & set(storm.places))
         assert edge == (storm.bridges > 0)
         assert edge or not any(blow.kind.startswith(OF_THE_EDGE) for blow in storm.blows)
         assert any(blow.kind == "mqtt_cut" for blow in draw(storm.seed, sure=["mqtt_cut"]).blows)
 
 
-def test_every_kind_strikes_and_only_what_has_a_moment_waits_for_it() -> None:
-    kinds = Counter(blow.kind for storm in STORMS for blow in storm.blows)
+def test_every_kind_strikes_and_only_what_has_a_moment_waits_for_it(storms: list[Storm]) -> None:
+    kinds = Counter(blow.kind for storm in storms for blow in storm.blows)
     assert kinds.keys() == KINDS.keys()
-    assert {blow.kind for storm in STORMS for blow in storm.blows if blow.aim} == set(AIMED)
+    assert {blow.kind for storm in storms for blow in storm.blows if blow.aim} == set(AIMED)
 
 
 def test_a_seed_draws_the_same_when_its_length_is_said() -> None:
