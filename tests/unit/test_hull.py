@@ -68,8 +68,10 @@ def test_what_the_first_refused_step_leaves_is_used() -> None:
     value = np.array([[0.0, 1.0, 1.5, 1.5, 1.5], [0.0, 2.0, 4.0, 8.0, 16.0]])
     steps = climb(sizes, value, none(2))
     assert steps.end.tolist() == [4, 1, 2]
-    assert sizes[take(sizes, value, none(2), steps, 6)].tolist() == [2, 4]
-    assert sizes[take(sizes, value, none(2), steps, 3)].tolist() == [2, 1]
+    level, left = take(sizes, value, none(2), steps, 6)
+    assert (sizes[level].tolist(), left) == ([2, 4], 0)
+    level, left = take(sizes, value, none(2), steps, 3)
+    assert (sizes[level].tolist(), left) == ([2, 1], 0)
 
 
 @pytest.mark.parametrize(("concave", "bound"), [(True, 1.0), (False, 0.92)])
