@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from scheduler.policies.interface import Kind, LoanPhase, Snapshot
 from scheduler.policies.tide import tide
@@ -261,6 +261,7 @@ def test_a_node_that_goes_back_is_empty_in_the_plan(room: int) -> None:
     assert sum(sizes(found).values()) >= 8
 
 
+@example(seed=1270)  # of 16 GPUs of half the speed it would make no more than of its 8
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=60, deadline=None)
 def test_where_nobody_would_be_faster_no_more_is_lent_than_by_sharing_out(seed: int) -> None:
@@ -285,9 +286,10 @@ def test_where_nobody_would_be_faster_no_more_is_lent_than_by_sharing_out(seed: 
     assert found.targets == other.targets
     assert found.lend in ((), other.lend)
     if found.lend != other.lend:
-        size = {job.id: sizes(found).get(job.id, sum(job.held.values())) for job in jobs}
-        assert all(size[job.id] == max(job.sizes) for job in jobs)
-        assert seen.pools.speed[seen.pools.ids.index("infer")] <= 1.0
+        size = [sizes(found).get(job.id, sum(job.held.values())) for job in jobs]
+        has = seen.jobs.rate[np.arange(len(jobs)), seen.jobs.sizes.searchsorted(size)]
+        there = seen.pools.speed[seen.pools.ids.index("infer")] * seen.jobs.rate.max(axis=1)
+        assert (has >= there).all()
 
 
 def test_nothing_is_shared_out_twice_where_nobody_would_be_faster(

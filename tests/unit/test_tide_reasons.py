@@ -109,6 +109,15 @@ def test_the_reason_to_wait_stays_the_same_while_nothing_changes() -> None:
     assert told[0] == told[1] == told[2]
 
 
+def test_who_waits_for_one_of_several_alike_sites_is_told_of_all_of_them() -> None:
+    """Which of them lacks least changes all the time, and each change would be told anew."""
+    pools = [Pool("a"), Pool("b"), Pool("slow", speed=0.4)]
+    runs = [Job(f"r{p.id}", work_s=600.0, sizes=(8,), held={f"{p.id}-000": 8}) for p in pools]
+    waits = [Job(f"w{n}", work_s=90_000, sizes=(8,), submit_s=n + 1.0) for n in range(3)]
+    found = plan(snapshot(pools, [*runs, *waits]))
+    assert {reason(found, job.id).lost_to for job in waits} == {("ra", "rb")}
+
+
 def crowd(seed: int, pools: list[Pool]) -> Snapshot:
     """More jobs than there is room for, of three tenants; none could be larger than a site."""
     rng = np.random.default_rng(seed)

@@ -227,15 +227,16 @@ class _Rivals:
     """Who has most of what others want; that changes more slowly than who is outbid by whom."""
 
     def __init__(self, seen: Snapshot, market: Market, found: Cleared, quotas: Quotas) -> None:
-        self._ids, self._rows, self._found, self._of = seen.jobs.ids, market.rows, found, quotas.of
+        self._ids, self._market, self._found, self._of = seen.jobs.ids, market, found, quotas.of
         self._at: dict[int, tuple[str, ...]] = {}
         self._by: dict[int, tuple[str, ...]] = {}
 
     def at(self, site: int) -> tuple[str, ...]:
-        """Name those who have most at a site."""
-        if site not in self._at:
-            self._at[site] = self._largest(self._found.site == site)
-        return self._at[site]
+        """Name those who have most at a site and those like it, of which a job may have any."""
+        lot = int(self._market.lot[site])
+        if lot not in self._at:
+            self._at[lot] = self._largest(self._market.lot[self._found.site] == lot)
+        return self._at[lot]
 
     def of(self, tenant: int) -> tuple[str, ...]:
         """Name those who have most of a tenant's limit."""
@@ -246,8 +247,8 @@ class _Rivals:
     def _largest(self, which: Bools) -> tuple[str, ...]:
         level = self._found.level
         mine = (which & (level > 0)).nonzero()[0]
-        order = (-level[mine]).argsort(kind="stable")[:NAMES_MOST]
-        return tuple([self._ids[row] for row in self._rows[mine[order]].tolist()])
+        order = (-level[mine]).argsort(kind="stable")[:NAMES_MOST]  # of equal ones the oldest
+        return tuple([self._ids[row] for row in self._market.rows[mine[order]].tolist()])
 
 
 def _kept(market: Market, promises: Promises, found: Cleared, told: Ints) -> dict[int, Because]:
