@@ -143,6 +143,13 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "faults.md",
+        "the same, each of eight virtual hours",
+        figures.storms,
+        "simulated brokers and workers; a calm follows each",
+        ("storms-long.json",),
+    ),
+    Claim(
+        "faults.md",
         "requests lost, done twice or answered falsely while gateways are killed",
         figures.gateway_kills,
         "two gateways on one machine, one broker; no scheduler is killed",
