@@ -7,6 +7,9 @@ from pathlib import Path
 from runtime.checkpoints.errors import CheckpointError
 from runtime.durable import write_json
 
+#: In the folder of an agent's runs: remembers the disk of its store.
+STORE_DISK = "store-disk.json"
+
 
 class Disk:
     """Where the disk of a folder is mounted, as of its last use; `/`: on the machine's own."""
