@@ -195,9 +195,9 @@ class Cell:
             self._done.pop(job.id, None)
 
     def rest(self) -> None:
-        """Do what the scheduler's process does after each tick, where nobody waits for it."""
+        """Do what the scheduler's process does after each plan, where nobody waits for it."""
         self.engine.catch_up()
-        garbage.look()
+        garbage.look_at_new(surely=True)
 
     # --- time --------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ import contextlib
 import errno
 import os
 import secrets
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,16 +70,31 @@ def _move_up(folder: int, top: int, prefix: str, moved: int) -> int:
         for entry in listing:
             if folder == top and entry.name.startswith(prefix):
                 continue
-            with contextlib.suppress(OSError):
-                if entry.is_dir(follow_symlinks=False):
-                    moved += _rename(entry.name, folder, f"{prefix}-{moved}", top)
-                else:
+            # A job can make folders that cannot be moved, too (project quotas), and a thousand deep
+            # these are too deep for Python.
+            with contextlib.suppress(OSError, RecursionError):
+                if not entry.is_dir(follow_symlinks=False):
                     os.unlink(entry.name, dir_fd=folder)
+                elif _rename(entry.name, folder, f"{prefix}-{moved}", top):
+                    moved += 1
+                else:
+                    moved = _move_content_up(entry.name, folder, top, prefix, moved)
+    return moved
+
+
+def _move_content_up(name: str, folder: int, top: int, prefix: str, moved: int) -> int:
+    inner = _opened(name, folder)
+    try:
+        moved = _move_up(inner, top, prefix, moved)
+    finally:
+        os.close(inner)
+    with contextlib.suppress(OSError):
+        os.rmdir(name, dir_fd=folder)
     return moved
 
 
 def _rename(name: str, folder: int, new: str, top: int) -> bool:
-    """Move a folder to the top; or remove it where it is, and say that it was not moved."""
+    """Move a folder to the top; tell whether it can be. Those of a container's image cannot."""
     try:
         os.rename(name, new, src_dir_fd=folder, dst_dir_fd=top)
     except PermissionError:
@@ -89,8 +103,6 @@ def _rename(name: str, folder: int, new: str, top: int) -> bool:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        # A container cannot move the folders of its image. Those no job made deep.
-        shutil.rmtree(name, ignore_errors=True, dir_fd=folder)
         return False
     return True
 

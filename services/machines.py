@@ -11,6 +11,7 @@ from cloud_agent.options import KubernetesOptions, SlurmOptions
 from cloud_agent.sections import KubernetesSection, SlurmSection
 from explain.shares import counted
 from runtime.build import MachineMaker
+from runtime.checkpoints.disk import STORE_DISK
 from runtime.checkpoints.store import CheckpointStore
 from runtime.core import NodeSpec
 from runtime.executor import Machine
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
 
 #: What `gpu_type` says of a machine whose GPUs are slots of its processors.
 CPU = "cpu"
-#: In the folder of runs: which disk the checkpoint store is on, if it is a folder.
-STORE_DISK = "store-disk.json"
 #: Where nobody owns the GPUs nothing is to be measured; by then the scheduler knows the nodes.
 _KNOWN_S = 5.0
 #: Options that each executor has.

@@ -37,7 +37,7 @@ class ProcessOptions(MachineOptions, ExecutorOptions):
     groups: Sequence[int] = ()
     #: How long to wait for the lock of a GPU whose last worker is just ending.
     lock_wait_s: Delay = 10.0
-    #: The cgroup v2 folder in which gangs get theirs; None: below the agent's own.
+    #: The cgroup v2 folder in which gangs get theirs; None: `gangs_cgroup` finds it.
     cgroup: Path | None = None
     run_retention: Count = 20  #: Folders of ended runs that are retained, for their logs.
 

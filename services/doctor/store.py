@@ -6,6 +6,7 @@ from pathlib import Path
 from shlex import quote
 from urllib.parse import urlsplit
 
+from runtime.checkpoints.disk import STORE_DISK
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.store import CheckpointStore
 from services.doctor import clock
@@ -37,7 +38,10 @@ def check(context: CheckContext) -> Iterator[Finding]:
         )
         return
     try:
-        store = CheckpointStore(workers.checkpoints)
+        disk_file = workers.folder / STORE_DISK  # of the agent; none is made here
+        store = CheckpointStore(
+            workers.checkpoints, disk_file=disk_file if os.access(disk_file, os.R_OK) else None
+        )
         written_s = store.probe()
     except CheckpointError as error:
         # What is wrong, and after it what to do, as `explained` makes it.

@@ -141,7 +141,6 @@ def _mounted_below(folder: Path) -> list[str]:
 
 
 def _remove_files(done: Removed, status: Status, layout: Layout) -> None:
-    added = layout.here(UNIT).with_name(f"{UNIT_NAME}.d")
     found = [layout.here(path) for path in (ENABLED, UNIT, GANGS_UNIT, ENVIRONMENT)]
     found += sorted(layout.here(ETC).glob("edge-agent.*"))
     # What installations that were killed had not renamed yet; a key may be among it.
@@ -161,8 +160,10 @@ def _remove_files(done: Removed, status: Status, layout: Layout) -> None:
     if keys := sorted(layout.here(ETC).glob("trusted-*.pem")):
         names = ", ".join(str(Path("/") / key.relative_to(layout.root)) for key in keys)
         done.left.append(f"{names}: public keys that its configuration does not name")
-    if added.is_dir():
-        done.left.append(f"{added}: settings that were added to the unit")
+    for unit in (UNIT, GANGS_UNIT):
+        added = layout.here(unit).with_name(f"{unit.name}.d")
+        if added.is_dir():
+            done.left.append(f"{added}: settings that were added to the unit")
     folder = layout.here(ETC)
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()

@@ -67,9 +67,12 @@ def test_root_is_on_every_machine_and_is_neither_made_nor_left(
         assert "make the user" not in said
         assert ("! you are not root: on its machine, chown -R root" in said) == (uid != 0)
     assert site.at(GANGS).exists()
+    added = site.at(f"{GANGS}.d")  # as `systemctl edit` does
+    added.mkdir()
     gone = tidegate.does("edge-agent", "uninstall", "--root", site.tree).out
     assert "the user" not in gone
     assert f"removed {GANGS}" in gone
+    assert f"{added}: settings that were added" in " ".join(gone.split())
 
 
 def test_again_nothing_changes_and_without_options_all_is_kept(tidegate: Run, site: Site) -> None:

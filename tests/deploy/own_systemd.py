@@ -15,20 +15,32 @@ import pytest
 from tests.patience import wait_until
 
 INIT = Path("/lib/systemd/systemd")
-#: There is one tree of cgroups in a machine; $1 is to be our part of it. $2 is a folder.
-_TREE = """
+#: There is one tree of cgroups in a machine, in which $1 is to be our part; some controller stays
+#: enabled for it. When its input ends, as it does when a test is killed, all in there is ended.
+_KEEP = """
 set -eu
 mount --make-rprivate /
 mount -t cgroup2 cgroup2 /mnt
-"""
-#: The part gets some controller. PID 1 of the namespaces moves there, and sees nothing above it.
-_ENTER = """
 for one in $(cat /mnt/cgroup.controllers); do
     echo "+$one" > /mnt/cgroup.subtree_control && break
 done
+leave() {
+    echo 1 > "/mnt/$1/cgroup.kill"
+    while grep -q "populated 1" "/mnt/$1/cgroup.events"; do sleep 0.1; done
+    find "/mnt/$1" -depth -type d -exec rmdir {} \\;
+}
 mkdir "/mnt/$1"
+trap 'leave "$1"' EXIT
+test -n "$(cat "/mnt/$1/cgroup.controllers")"
+unshare --mount --pid --uts --ipc --fork --kill-child sh -c "$4" sh "$@" > /dev/null &
+echo $!
+read -r end || true
+"""
+#: PID 1 of the namespaces moves to that part, and sees nothing above it.
+_ENTER = """
 echo $$ > "/mnt/$1/cgroup.procs"
 umount /mnt
+exec unshare --cgroup sh -c "$5" sh "$@"
 """
 #: Nothing that would touch the machine is started: no kernel settings, modules or devices.
 _BOOT = """
@@ -49,23 +61,17 @@ done
 export container=docker
 exec "$3" --system --log-target=null --show-status=0 --unit=multi-user.target
 """
-_LEAVE = """
-echo 1 > "/mnt/$1/cgroup.kill"
-while grep -q "populated 1" "/mnt/$1/cgroup.events"; do sleep 0.1; done
-find "/mnt/$1" -depth -type d -exec rmdir {} \\;
-"""
-_NAMESPACES = ("--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child")
 
 
 class Systemd:
     """One that runs."""
 
-    def __init__(self, init: int) -> None:
-        self._init = init
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
 
     def run(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
         """Run a command in there."""
-        inside = ["nsenter", f"--target={self._init}", "--all", "--wd=/", *map(str, words)]
+        inside = ["nsenter", f"--target={self.pid}", "--all", "--wd=/", *map(str, words)]
         return subprocess.run(inside, capture_output=True, text=True, check=False, timeout=120)
 
     def did(self, *words: str | Path) -> str:
@@ -88,24 +94,27 @@ def own_systemd(folder: Path) -> Iterator[Systemd]:
     """Boot one; end it, and all that it started, in the end."""
     if not INIT.exists():
         pytest.skip(f"{INIT} is not here: apt-get install systemd")
-    if os.geteuid() or _in_tree('test -n "$(cat /mnt/cgroup.controllers)"').returncode:
-        pytest.skip("no cgroup v2 with a controller may be had here: it takes root")
-    part = f"tidegate-test-{os.getpid()}"
-    boot = f'{_TREE}{_ENTER}exec unshare --cgroup sh -c "$4" sh "$@"'
-    words = ["unshare", *_NAMESPACES, "sh", "-c", boot, "sh", part, str(folder), str(INIT), _BOOT]
-    with subprocess.Popen(words) as outer:
+    words = ["unshare", "--mount", "sh", "-c", _KEEP, "sh", f"tidegate-test-{os.getpid()}"]
+    with subprocess.Popen(
+        [*words, folder, INIT, _ENTER, _BOOT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # what ends the tests' process group is not to end it halfway
+    ) as keeper:
+        assert keeper.stdin is not None
+        assert keeper.stdout is not None
+        outer = keeper.stdout.readline().strip()
+        if not outer:
+            pytest.skip("no cgroup v2 with a controller may be had here: it takes root")
+        children = Path(f"/proc/{outer}/task/{outer}/children")
         try:
-            children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
-            wait_until(lambda: outer.poll() is not None or children.read_text().split())
+            wait_until(lambda: not children.exists() or children.read_text().split())
+            assert children.exists(), "it did not begin"
             found = Systemd(int(children.read_text().split()[0]))
-            wait_until(lambda: outer.poll() is not None or found.is_active("multi-user.target"))
-            assert outer.poll() is None, "it did not boot"
+            wait_until(lambda: not children.exists() or found.is_active("multi-user.target"))
+            assert children.exists(), "it did not boot"
             yield found
         finally:
-            outer.kill()  # and the namespace's PID 1 with it, which takes all others along
-            assert _in_tree(_LEAVE, part).returncode == 0
-
-
-def _in_tree(script: str, part: str = "") -> subprocess.CompletedProcess[bytes]:
-    words = ["unshare", "--mount", "sh", "-c", f"{_TREE}{script}", "sh", part]
-    return subprocess.run(words, capture_output=True, check=False)
+            keeper.stdin.close()
+            assert keeper.wait() == 0

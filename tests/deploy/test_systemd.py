@@ -1,5 +1,6 @@
 """The agent as a service of a real systemd: what is said of restarts, gangs and limits."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,15 @@ made, notes = make_cgroup(None, "gang", None, None)
 made.join()
 Path(sys.argv[1]).write_text(str(made.path))
 time.sleep(600)
+"""
+#: A test that hangs.
+HANGS = """
+import sys, time
+from pathlib import Path
+from tests.deploy.own_systemd import own_systemd
+with own_systemd(Path(sys.argv[1])) as found:
+    print(found.pid, flush=True)
+    time.sleep(600)
 """
 pytestmark = [pytest.mark.slow, pytest.mark.broker]
 
@@ -88,3 +98,14 @@ def test_in_the_agents_own_service_limits_would_keep_it_from_starting_again(
     machine.did("sh", "-c", f"echo {main_pid(machine)} > {service}/agent/cgroup.procs")
     machine.did(*limit)
     assert machine.run("systemctl", "restart", UNIT_NAME).returncode != 0
+
+
+def test_of_a_test_that_is_killed_no_systemd_is_left(machine: Systemd, tmp_path: Path) -> None:
+    assert machine.is_active("multi-user.target")  # and two can run at once
+    words = [sys.executable, "-c", HANGS, str(tmp_path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as test:
+        assert test.stdout is not None
+        other = int(test.stdout.readline())
+        test.kill()
+    wait_until(lambda: not Path(f"/proc/{other}").exists())
+    assert machine.is_active("multi-user.target")

@@ -1,5 +1,6 @@
 """What the doctor says of what is not there, a name or a folder, and looks at all the same."""
 
+import json
 import socket
 import tempfile
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bus.clock import SystemClock
+from runtime.checkpoints.disk import STORE_DISK
 from runtime.checkpoints.store import CheckpointStore
 from services.doctor import bus, certificates, permissions, store
 from services.doctor.finding import Finding
@@ -160,6 +162,22 @@ def test_a_store_of_which_more_is_missing_is_rather_not_mounted(ward: Ward) -> N
         assert (found.verdict, "there is no folder" in found.found) == ("problem", True), path
         assert "mkdir -p" in found.fix
     assert not (ward.folder / "absent").exists()
+
+
+def test_a_store_whose_disk_the_agent_misses_is_a_problem(ward: Ward) -> None:
+    disk, memory = ward.folder / "disk", ward.folder / "runs" / STORE_DISK
+    (disk / "store").mkdir(parents=True)  # as it lies on the machine's own, once that is away
+    url = f"file://{disk}/store"
+    ward.settings |= {"agent.workers.checkpoints": url, "agent.workers.folder": str(memory.parent)}
+    assert ward.only(store.check).verdict == "ok"
+    assert not memory.exists()
+    memory.parent.mkdir(exist_ok=True)
+    memory.write_text(json.dumps({"url": url, "mounted": str(disk)}))
+    found = ward.only(store.check)
+    assert found.verdict == "problem"
+    assert f"{disk} is not mounted any more" in f"{found.found}: {found.fix}"
+    assert f"remove {memory}" in found.fix
+    assert list((disk / "store").iterdir()) == []
 
 
 @pytest.mark.parametrize(("mode", "verdict"), [(0o777, "warning"), (0o555, "problem")])

@@ -1,5 +1,6 @@
 """Whatever a job writes in place of a file of its run, its agent goes on."""
 
+import errno
 import json
 import os
 import subprocess
@@ -207,18 +208,38 @@ def test_a_folder_of_any_depth_is_removed_and_no_link_is_followed() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount what containers run on")
-def test_in_a_container_folders_of_its_image_are_removed_too(tmp_path: Path) -> None:
-    """An overlay does not move them, so they cannot be moved to the top."""
-    for folder in ("image/top/a/b", "image/top/c", "made", "work", "seen"):
-        (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "image" / "top" / "a" / "b" / "file").touch()
+def test_in_a_container_folders_of_its_image_are_removed_too() -> None:
+    """An overlay does not move them, so they cannot be moved up; what a job made there can."""
     layers = "lowerdir=image,upperdir=made,workdir=work"
     code = "from pathlib import Path; from runtime.trees import remove_tree\n"
+    code += "from tests.workers import deepen; deepen(Path('seen/top/a/b'), 3000)\n"
     code += "remove_tree(Path('seen/top')); assert not Path('seen/top').exists()"
     mounted = f'mount -t overlay overlay seen -o {layers} && exec "$@"'
     words = ["unshare", "--mount", "sh", "-c", mounted, "sh", sys.executable, "-c", code]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    with abyss() as place:
+        for folder in ("image/top/a/b", "image/top/c", "made", "work", "seen"):
+            (place / folder).mkdir(parents=True)
+        (place / "image" / "top" / "a" / "b" / "file").touch()
+        done = subprocess.run(words, cwd=place, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def test_folders_that_cannot_be_moved_are_left_where_they_are_too_deep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def rename(*_: object, **__: object) -> None:
+        raise OSError(errno.EXDEV, "cannot be moved")
+
+    with abyss() as tmp_path:
+        for name, levels in (("top", 3000), ("low", 10)):
+            (tmp_path / name / "more").mkdir(parents=True)
+            deepen(tmp_path / name, levels)
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "rename", rename)
+            remove_tree(tmp_path / "low")
+            remove_tree(tmp_path / "top")
+        assert not (tmp_path / "low").exists()
+        assert not (tmp_path / "top" / "more").exists()
 
 
 def test_what_a_job_closed_to_itself_is_removed_too(tmp_path: Path) -> None:

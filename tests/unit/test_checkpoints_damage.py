@@ -152,6 +152,68 @@ def test_nor_by_an_agent_that_starts_while_it_is_away(
     started().commit("job-1", 1, 6, source, 1.0)
 
 
+def test_a_disk_that_comes_while_an_agent_runs_is_remembered(
+    root: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent may have started before it was mounted."""
+    mounted, memory = {Path("/")}, tmp_path / "disk.json"
+    monkeypatch.setattr(Path, "is_mount", lambda path: path in mounted)
+    stores = [CheckpointStore(f"file://{root}", cell="a", disk_file=memory) for _ in range(2)]
+    stores[0].commit("job-1", 1, 1, source, 1.0)
+    mounted.add(root)
+    stores[0].commit("job-1", 1, 2, source, 1.0)
+    mounted.remove(root)
+    for store in stores:  # the second one starts only now
+        with pytest.raises(CheckpointError, match=f"{root} is not mounted any more"):
+            store.commit("job-1", 1, 3, source, 1.0)
+
+
+def test_another_disk_is_used_once_the_one_before_is_gone(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, (first, second) = tmp_path / "link", (tmp_path / name for name in ("first", "second"))
+    mounted, memory = {Path("/"), first}, tmp_path / "disk.json"
+    monkeypatch.setattr(Path, "is_mount", lambda path: path in mounted)
+
+    def commit() -> None:
+        store = CheckpointStore(f"file://{link}/store", cell="a", disk_file=memory)
+        store.commit("job-1", 1, 1, source, 1.0)
+
+    first.mkdir()
+    second.mkdir()
+    link.symlink_to(first)
+    commit()
+    link.unlink()
+    link.symlink_to(second)
+    mounted ^= {first, second}
+    commit()
+    mounted ^= {second, second / "store"}  # as in a container, which is given the folder alone
+    commit()
+    mounted.remove(second / "store")
+    with pytest.raises(CheckpointError, match=f"{second}/store is not mounted any more"):
+        commit()
+
+
+def test_a_disk_that_cannot_be_noted_hinders_nobody(
+    root: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What fills a disk could not be removed else."""
+    mounted, memory = {Path("/"), root}, tmp_path / "later" / "disk.json"
+    monkeypatch.setattr(Path, "is_mount", lambda path: path in mounted)
+    store = CheckpointStore(f"file://{root}", cell="a", disk_file=memory)
+    store.commit("job-1", 1, 1, source, 1.0)
+    memory.parent.mkdir()
+    assert store.find("job-1", 1) is not None
+    assert str(root) in memory.read_text()
+    mounted.remove(root)
+    with pytest.raises(CheckpointError, match=f"{root} is not mounted any more"):
+        CheckpointStore(f"file://{root}", cell="a", disk_file=memory).probe()
+    memory.unlink()
+    memory.mkdir()
+    with pytest.raises(CheckpointError, match=f"{memory}: could not read on which disk"):
+        CheckpointStore(f"file://{root}", cell="a", disk_file=memory).probe()
+
+
 @pytest.mark.parametrize("harm", ["missing", "shorter", "longer", "manifest", "no manifest"])
 def test_what_is_visibly_broken_is_not_found(
     harm: str, store: CheckpointStore, root: Path, newer: Checkpoint, older: Checkpoint
