@@ -35,10 +35,8 @@ class Disk:
         """
         if self._mount is None:
             self._mount = self._noted = self._remembered()
-        folder, before = (
-            Path(self._folder).resolve(),
-            self._mount,
-        )  # a link to a disk is none itself
+        before = self._mount
+        folder = Path(self._folder).resolve()  # a link to a disk is none itself
         found = next(one for one in (folder, *folder.parents) if one.is_mount())
         # One that is mounted elsewhere than before is another, and no reason to store nothing.
         if before is not None and found in before.parents and not before.is_mount():
