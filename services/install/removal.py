@@ -62,8 +62,8 @@ def remove(status: Status, layout: Layout, *, purge: bool, force: bool) -> Remov
     if not layout.staged and booted() and status.unit is not None:
         systemctl("disable", "--now", UNIT_NAME)
         done.gone.append(f"the service {UNIT_NAME}, stopped")
-        if GANGS_UNIT.exists():
-            systemctl("stop", GANGS_UNIT.name)  # gangs go on without it
+    if not layout.staged and booted() and GANGS_UNIT.exists():
+        systemctl("stop", GANGS_UNIT.name)  # gangs go on without it
     _remove_files(done, status, layout)
     if not layout.staged and booted():
         systemctl("daemon-reload")
