@@ -5,6 +5,7 @@ short and no worker goes on alone at the end.
 """
 
 import gc
+import logging
 import os
 import sys
 from collections.abc import Generator, Iterator
@@ -69,6 +70,21 @@ def _environment_of_tests() -> Iterator[None]:
         for name in ("no_proxy", "NO_PROXY"):  # what tests serve is on this machine
             patch.setenv(name, f"{others},localhost,127.0.0.1")
         yield
+
+
+@pytest.fixture(autouse=True)
+def _levels_of_logs() -> Iterator[None]:
+    """Undo what a test hushes: a later one of this process may be about what is logged."""
+    levels = {logger: logger.level for logger in _loggers()}
+    yield
+    for logger in _loggers():
+        if logger.level != levels.get(logger, logging.NOTSET):
+            logger.setLevel(levels.get(logger, logging.NOTSET))
+
+
+def _loggers() -> list[logging.Logger]:
+    known = logging.root.manager.loggerDict.values()
+    return [logging.root, *(one for one in known if isinstance(one, logging.Logger))]
 
 
 def _layer(item: pytest.Item) -> str:

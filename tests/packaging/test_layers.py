@@ -72,3 +72,18 @@ def test_the_longest_tests_begin_after_the_fast_ones_and_the_rest_is_last(tmp_pa
     said = run(tmp_path, {f"{name}/test_{name}.py": one for name in layers}, "--collect-only")
     begun = [line.split("/")[1] for line in said.splitlines() if "::" in line]
     assert begun == ["unit", "chaos", "integration", "whole", "gateway", "process"], said
+
+
+def test_what_a_test_hushes_is_heard_in_the_next(tmp_path: Path) -> None:
+    hushes = """
+import logging
+
+def test_hushes():
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    logging.getLogger("new").setLevel(logging.CRITICAL)
+
+def test_hears():
+    for name in ("asyncio", "new"):
+        assert logging.getLogger(name).level == logging.NOTSET
+"""
+    assert "2 passed" in run(tmp_path, {"unit/test_logs.py": hushes})
