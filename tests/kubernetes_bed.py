@@ -29,6 +29,7 @@ from runtime.executors.processes import workers_of
 from tests.composed import ROOT, compose, lacks
 from tests.driven import ClusterBench, Watch
 from tests.patience import wait_until
+from tests.ports import send
 
 if TYPE_CHECKING:  # its client takes seconds to import, and every run of tests imports this
     from cloud_agent.kubernetes.executor import KubernetesExecutor
@@ -94,7 +95,7 @@ class ControlPlane:
 
     def signal(self, daemon: str, number: signal.Signals) -> None:
         pid = int((self.folder / f"{daemon}.pid").read_text().split()[0])
-        os.kill(pid, number)
+        send(pid, number)
 
     def ask(self, path: str, method: str = "GET", body: object = None) -> Json:
         """Ask the API as its administrator, outside of any executor; `{}` for what is not there."""

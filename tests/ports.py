@@ -8,6 +8,8 @@ import signal
 import socket
 from pathlib import Path
 
+from tests.patience import wait_until
+
 #: Where daemons are, besides.
 PATH = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
 #: Two workers of one run choose apart, whatever a test has seeded.
@@ -50,11 +52,28 @@ def kill(pid: int) -> None:
 
 def alive(pid: int) -> bool:
     """Tell whether a process is there, and not only its zombie."""
+    return _state(Path(f"/proc/{pid}/stat")) not in "ZX"
+
+
+def stopped(pid: int) -> bool:
+    """Tell whether each thread stands still: SIGSTOP reaches one, which tells the others."""
+    return all(_state(stat) in "TtZX" for stat in Path(f"/proc/{pid}/task").glob("*/stat"))
+
+
+def _state(stat: Path) -> str:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        return stat.read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
+        return "X"
+
+
+def send(pid: int, number: int) -> None:
+    """Send a signal; after SIGSTOP and SIGKILL, return when the process does nothing any more."""
+    os.kill(pid, number)
+    if number == signal.SIGKILL:
+        wait_until(lambda: not alive(pid), f"process {pid} outlives SIGKILL")
+    elif number == signal.SIGSTOP:
+        wait_until(lambda: stopped(pid), f"process {pid} goes on after SIGSTOP")
 
 
 def lacking(*programs: str) -> list[str]:

@@ -18,7 +18,7 @@ from runtime.checkpoints.store import CheckpointStore
 from tests.composed import compose, lacks
 from tests.driven import ClusterBench, Watch
 from tests.patience import wait_until
-from tests.ports import lacking
+from tests.ports import lacking, send
 
 NODES = ("n1", "n2")
 _QUICK: dict[str, Any] = {
@@ -62,7 +62,7 @@ class Cluster:
 
     def signal(self, daemon: str, number: signal.Signals) -> None:
         pid = int((self.folder / f"{daemon}.pid").read_text().split()[0])
-        os.kill(pid, number)
+        send(pid, number)
 
     def jobs(self, *states: str) -> list[int]:
         """Give the ids of jobs in these states; of all that are not over, without any."""

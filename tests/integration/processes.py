@@ -22,6 +22,7 @@ from schemas.events import EventData, JobSubmitted, RatePoint
 from schemas.topics import EVENTS
 from tests.builders import submitted
 from tests.patience import PATIENCE_S, wait_until, whole_lines
+from tests.ports import send
 
 
 @dataclass
@@ -72,7 +73,8 @@ class Service:
         return found
 
     def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
+        if self.process.poll() is None:
+            send(self.process.pid, number)
 
     def stop(self) -> int:
         """End it as an operator would; give its exit code."""
