@@ -9,13 +9,12 @@ import numpy as np
 
 from scheduler.policies.interface import RUNNING, WAITING, Bools, Floats, Ints, Kind, Snapshot
 from scheduler.policies.parts.allot import closing
+from scheduler.policies.tide.alike import STAY as STAY, alike_sites, lots_at
 
 #: What each doubling of a gang adds to the pause of its start, where a start takes time at all.
 DOUBLING_S = 2.0
 #: Who is about to end is taken to need this much longer, so that nobody is ever for free.
 SHORTEST_S = 1.0
-#: A running job moves only if it gains more elsewhere by 1 - STAY of what it is worth at home.
-STAY = 0.85
 #: To another lot by more, if it changed lately: by so many times the share that such a pause has
 #: of the time since then. Prices swing, and it would go to and fro with them; but nothing keeps it
 #: from faster GPUs for long. Where speeds are 0.5 to 2 this saves one restart in six; 6 would save
@@ -30,33 +29,44 @@ _TRAINING, _EDGE = int(Kind.TRAINING), int(Kind.EDGE)
 
 @dataclass(slots=True, eq=False)
 class Market:
-    """r jobs, S sites, k levels. Level 0 is no GPU; a job is at one site at most."""
+    """r jobs, S sites, k levels. Level 0 is no GPU; a job is at one site at most.
+
+    What a job could do at a site is the same at sites that are alike. So such columns have A + 1
+    parts: for who runs elsewhere or waits one of all sites that are alike; and the last, for who
+    runs, of where it runs. `part_of` says which it is.
+    """
 
     now_s: float
     rows: Ints  #: (r,) indices into `Jobs`, ascending.
     sizes: Ints  #: (k,) GPUs of each level, ascending.
     sites: Ints  #: (S,) indices into `Pools`.
     firm: Bools  #: (S,) training's own: nobody takes them back.
-    lots: tuple[Ints, ...]  #: Sites that have one price, together (`_lots`).
+    lots: tuple[Ints, ...]  #: Sites that have one price, together (`lots_at`).
     lot: Ints  #: (S + 1,) of each site, as an index into `lots`; the last is -1, for none.
     gpus: Ints  #: (S,) for all of the jobs together.
+    alike: Ints  #: (S,) the part of the columns that each site has.
     home: Ints  #: (r,) site where it runs, -1: it waits, or must leave where it is.
     present: Ints  #: (r,) level held there.
     base: Ints  #: (r,) smallest level.
     work: Floats  #: (r,) left, in the unit of `rate`.
     work_s: Floats  #: (r,) time it takes on one GPU at the base size's speed.
-    rate: Floats  #: (S, r, k) work per second; never falls with size; 0 where it may not run.
-    #: (S, r, k) levels that are faster than all smaller ones, and the present one; not level 0.
+    rate: Floats  #: (A + 1, r, k) work per second; never falls with size; 0 where it may not run.
+    #: (A + 1, r, k) levels that are faster than all smaller ones, and the present one; not level 0.
     pays: Bools
     start_s: Floats  #: (r, k) pause of a start at each level.
-    pause_s: Floats  #: (S, r, k) pause from now on: 0, or its rest, at the present level.
-    takes_s: Floats  #: (S, r, k) time to the end from now on; inf where it cannot be.
+    pause_s: Floats  #: (A + 1, r, k) pause from now on: 0, or its rest, at the present level.
+    takes_s: Floats  #: (A + 1, r, k) time to the end from now on; inf where it cannot be.
     #: (S, k) how long a gang may wait for GPUs that others still hold: their longest checkpoint.
     leave_s: Floats
     stay: Floats  #: (r,) what a running job must gain in another lot, of its worth at home.
     ousted: Bools  #: (n,) of all jobs: runs where it may not stay.
     since_s: Floats  #: (h,) how long those that run have had what they have.
     here: tuple[Ints, Ints, Ints]  #: where the h jobs that run are, as indices into (S, r, k).
+
+    def part_of(self, site: Ints | int, jobs: Ints) -> Ints:
+        """Say which part of the columns is of some jobs at a site, or each at its own."""
+        found: Ints = np.where(self.home[jobs] == site, len(self.rate) - 1, self.alike[site])
+        return found
 
 
 def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
@@ -110,28 +120,41 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
     base = pays.argmax(axis=1)
     unit = own[np.arange(len(rows)), base] / sizes[base]
     work = np.maximum(jobs.remaining_steps[rows], unit * sizes[base] * SHORTEST_S)
-    fits = jobs.memory_mib[rows] <= seen.pools.gpu_memory_mib[sites][:, None]
-    rate = np.where(fits, jobs.affinity.T[sites[:, None], rows], 0.0)[:, :, None] * own
+    gpus = room[sites].astype(np.int64)
+    alike = first = np.arange(len(sites))
+    if len(sites) * own.size > _AT_ONCE:  # else to look takes longer than it saves
+        alike, first = alike_sites(seen, sites, gpus)
+    some = sites[first]
+    fits = jobs.memory_mib[rows] <= seen.pools.gpu_memory_mib[some][:, None]
+    speed = np.zeros((len(first) + 1, len(rows)))
+    speed[:-1] = np.where(fits, jobs.affinity.T[some[:, None], rows], 0.0)
+    speed[-1, at] = speed[alike[home[at]], at]
+    rate = speed[:, :, None] * own
     may = pays & (rate > 0)
-    edge = (kind == _EDGE).nonzero()[0]
+    edge = (kind[first] == _EDGE).nonzero()[0]
     if len(edge):
         most_free = np.zeros(m)  # on one node
         np.maximum.at(most_free, nodes.pool, on_node)
-        server = sizes <= most_free[sites[edge], None]
+        server = sizes <= most_free[some[edge], None]
         may[edge] = _largest(may[edge] & server[:, None] & jobs.edge_allowed[rows][:, None])
-    may[here] = True
-    if len(edge):
+        mine = at[kind[home[at]] == _EDGE]
+        may[-1, mine] = may[alike[home[mine]], mine]
+        may[-1, mine, present[mine]] = True
         rate[edge] = np.where(may[edge] | ~pays, rate[edge], 0.0)
-    gpus = room[sites].astype(np.int64)
-    may &= (sizes <= gpus[:, None])[:, None, :]
-    may[here] = True
+        rate[-1, mine] = np.where(may[-1, mine] | ~pays[mine], rate[-1, mine], 0.0)
+    may[:-1] &= (sizes <= gpus[first, None])[:, None, :]
+    room_there = np.zeros(len(rows), dtype=np.int64)
+    room_there[at] = gpus[home[at]]
+    may[-1] &= sizes <= room_there[:, None]
+    may[-1, at, present[at]] = True
 
     start_s = np.asarray(_start_s(seen, rows, sizes), order=order)
-    pause_s = _transfer_s(seen, rows, sites, home)[:, :, None] + start_s
+    pause_s = _transfer_s(seen, rows, sites, first, home)[:, :, None] + start_s
     pause_s[:, :, 0] = 0.0
     since_s = seen.now_s - jobs.changed_s[rows[at]]
-    pause_s[here] = np.maximum(start_s[here[1:]] - since_s, 0.0)
-    lots, lot = _lots(kind, seen.pools.speed[sites], rate), np.full(len(sites) + 1, -1)
+    pause_s[-1, at, present[at]] = np.maximum(start_s[here[1:]] - since_s, 0.0)
+    lots = lots_at(kind, seen.pools.speed[sites], alike, home, rate)
+    lot = np.full(len(sites) + 1, -1)
     for one, together in enumerate(lots):
         lot[together] = one
     return Market(
@@ -143,6 +166,7 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
         lots=lots,
         lot=lot,
         gpus=gpus,
+        alike=alike,
         home=home,
         present=present,
         base=base,
@@ -166,34 +190,6 @@ def _stay(seen: Snapshot, rows: Ints, pause_s: Floats) -> Floats:
     since_s = np.maximum(seen.now_s - seen.jobs.changed_s[rows], SHORTEST_S)
     found: Floats = 1.0 - STAY + LATELY * pause_s / since_s
     return found
-
-
-def _lots(kind: Ints, speed: Floats, rate: Floats) -> tuple[Ints, ...]:
-    """Put sites of one kind together at which most jobs are about as fast as at the fastest.
-
-    Nobody would move from one of them to another for the difference, see `STAY`. The lots, and the
-    sites of each, are in ascending order.
-
-    Args:
-        kind: (S,)
-        speed: (S,) of the sites' GPUs.
-        rate: (S, r, k)
-    """
-    found: list[list[int]] = []
-    for one in np.argsort(-speed, kind="stable").tolist():
-        for lot in found:
-            if kind[lot[0]] == kind[one] and _alike(rate[lot[0]], rate[one]):
-                lot.append(one)
-                break
-        else:
-            found.append([one])
-    return tuple(np.array(lot) for lot in sorted(map(sorted, found)))
-
-
-def _alike(one: Floats, other: Floats) -> bool:
-    """Say whether most jobs are about as fast at one site as at another, by (r, k) of `rate`."""
-    same = np.minimum(one, other) >= STAY * np.maximum(one, other)
-    return bool(2 * np.count_nonzero(same.all(axis=1)) > len(same))
 
 
 def by_part(columns: Floats) -> list[tuple[slice, slice]]:
@@ -229,7 +225,7 @@ def _largest(may: Bools) -> Bools:
 
 
 def _takes_s(work: Floats, rate: Floats, may: Bools, pause_s: Floats) -> Floats:
-    """(S, r, k) time to the end from now on, pauses included; inf where it may not be."""
+    """(A + 1, r, k) time to the end from now on, pauses included; inf where it may not be."""
     if rate.size <= _FEW:
         found_s = np.full(rate.shape, math.inf)
         np.divide(work[:, None], rate, out=found_s, where=may)
@@ -258,15 +254,14 @@ def _doublings(sizes: Ints) -> Floats:
     return np.array([math.log2(max(size, 1)) for size in sizes.tolist()])
 
 
-def _transfer_s(seen: Snapshot, rows: Ints, sites: Ints, home: Ints) -> Floats:
-    """(S, r) how long the checkpoint of a job that runs elsewhere travels to each site."""
-    found = np.zeros((len(sites), len(rows)))
+def _transfer_s(seen: Snapshot, rows: Ints, sites: Ints, first: Ints, home: Ints) -> Floats:
+    """(A + 1, r) how long the checkpoint of a job travels to a site of each kind; to none, last."""
+    found = np.zeros((len(first) + 1, len(rows)))
     away = ((home >= 0) & (seen.jobs.attained_gpu_s[rows] > 0)).nonzero()[0]
     if len(sites) > 1 and len(away):
         speed = seen.pools.transfer_mib_per_s[sites]
-        path = np.maximum(np.minimum(speed[home[away]], speed[:, None]), 1e-9)
-        found[:, away] = seen.jobs.checkpoint_mib[rows[away]] / path
-        found[home[away], away] = 0.0
+        path = np.maximum(np.minimum(speed[home[away]], speed[first, None]), 1e-9)
+        found[:-1, away] = seen.jobs.checkpoint_mib[rows[away]] / path
     return found
 
 

@@ -36,7 +36,7 @@ def repack_of(
         jobs: How many there are in all.
     """
     each = np.arange(len(market.rows))
-    at = found.site, each, found.level
+    at = market.part_of(found.site, each), each, found.level
     on, kept = found.level > 0, promises.bound >= 0
     per_s = np.where(on, weight * market.work_s / market.work * market.rate[at], 0.0)
     comes = kept & on & ((found.site != market.home) | (found.level != market.present))

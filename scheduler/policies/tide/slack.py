@@ -58,14 +58,15 @@ def slack_at(market: Market, site: int, jobs: Ints, due_s: Floats) -> Slack:
     leave_s = np.empty((len(jobs), len(market.sizes)))
     leave_s[:] = market.leave_s[site]
     leave_s[runs, present[runs]] = 0.0
-    takes_s = market.takes_s[site, jobs] + leave_s
+    at = market.part_of(site, jobs), jobs
+    takes_s = market.takes_s[at] + leave_s
     last_s = np.where(np.isfinite(due_s), due_s + HAIR_S / 10, -math.inf)
     lower = np.arange(len(market.sizes)) < present[:, None]
     sure_s = market.now_s + takes_s + SPARE * np.where(lower, takes_s, 0.0)
     least = (sure_s <= last_s[:, None]).argmax(axis=1)  # 0 never is: no GPU
     some = least.nonzero()[0]
     area = np.full(len(due_s), math.inf)
-    work, rate = market.work[jobs], market.rate[site, jobs]
+    work, rate = market.work[jobs], market.rate[at]
     area[some] = market.sizes[least[some]] * work[some] / rate[some, least[some]]
     return Slack(
         now_s=market.now_s,
@@ -74,10 +75,10 @@ def slack_at(market: Market, site: int, jobs: Ints, due_s: Floats) -> Slack:
         rate=rate,
         work=work,
         due_s=due_s,
-        pays=market.pays[site, jobs],
+        pays=market.pays[at],
         present=present,
         start_s=market.start_s[jobs],
-        pause_s=market.pause_s[site, jobs] + leave_s,
+        pause_s=market.pause_s[at] + leave_s,
         takes_s=takes_s,
         least=least,
         area_gpu_s=area,

@@ -86,11 +86,11 @@ def worth(market: Market, weight: Floats, horizon_s: float, rank: Ints, entitled
     # were, who was stopped would at once be worth more than before, and two would take turns.
     most = np.where(market.home < 0, START_MOST, np.inf)
     least = np.where(market.home < 0, 0.0, UNDONE)
-    value = np.empty_like(market.rate)
-    moves = (market.home >= 0) & (market.home != np.arange(len(market.sites))[:, None])
-    counts = np.where(moves, MOVE, RIPPLE)[:, :, None]
-    for part in by_part(market.rate):
-        takes_s, pause_s, own = market.takes_s[part], market.pause_s[part], value[part]
+    columns = np.empty_like(market.rate)
+    counts = np.full(columns.shape[:2], RIPPLE)[:, :, None]
+    counts[:-1, market.home >= 0] = MOVE
+    for part in by_part(columns):
+        takes_s, pause_s, own = market.takes_s[part], market.pause_s[part], columns[part]
         within_s = np.maximum(PAUSES * pause_s, horizon_s)
         np.minimum(within_s, takes_s, out=within_s)
         lost = pause_s / np.maximum(within_s, 1e-9, out=within_s)
@@ -103,12 +103,15 @@ def worth(market: Market, weight: Floats, horizon_s: float, rank: Ints, entitled
         np.multiply(per_rate[part[1], None], market.rate[part], out=own)
         own *= np.maximum(lost, 0.0, out=lost)
         own += barred(market.pays[part])
+    value = spread(columns, market.alike)
+    home, runs, present = market.here
+    value[home, runs] = columns[-1, runs]
     # No change, no loss. But a start that is undone at once is all loss, so who has just started
     # has an advantage that goes down to nothing within `PAUSES` of its pause.
     whole_s = PAUSES * market.start_s[market.here[1:]]
     fresh = np.maximum(whole_s - market.since_s, 0.0) / np.maximum(whole_s, 1e-9)
-    stays = market.rate[market.here] * (1.0 + START_MOST * fresh)
-    value[market.here] = per_rate[market.here[1]] * stays
+    stays = market.rate[-1, runs, present] * (1.0 + START_MOST * fresh)
+    value[market.here] = per_rate[runs] * stays
     if np.count_nonzero(rank):
         dearest = np.full(int(rank.max()) + 1, 1e-9)  # of each class
         np.maximum.at(dearest, rank, (value[:, :, 1:] / market.sizes[1:]).max(axis=(0, 2)))
@@ -116,6 +119,16 @@ def worth(market: Market, weight: Floats, horizon_s: float, rank: Ints, entitled
         value += (RIGHT * right * market.sizes[market.base])[:, None]
     value[:, :, 0] = 0.0
     return value
+
+
+def spread(columns: Floats, alike: Ints) -> Floats:
+    """(S, r, k) what each site has of (A + 1, r, k) columns; not to be used as those any more."""
+    if len(alike) == len(columns) - 1:
+        return columns[:-1]
+    found = np.empty_like(columns, shape=(len(alike), *columns.shape[1:]))
+    for site, at in enumerate(alike.tolist()):
+        found[site] = columns[at]
+    return found
 
 
 def classes(seen: Snapshot, market: Market, entitled: Bools) -> Ints:
