@@ -126,12 +126,13 @@ def keep(seen: Snapshot, market: Market, pledge_s: float, quotas: Quotas) -> Pro
         floor[some[here]], bound[some[here]] = schedule.level[here], site
         given = here & (small | (mine[:, 0] == PROMISED))
         promised[some[given]] = True
-        anew = renewed(slack, schedule, given, mine)
+        anew = np.zeros(len(some), dtype=np.bool_)
+        anew[renewed(slack, schedule, given, mine)] = True
         # Of several sites, who lends all it has must find its way back: it notes its pool.
         pool = (_mark(seen.pools.ids[market.sites[site]]),) if len(firm) > 1 else ()
         if pool:
-            anew = np.union1d(anew, (given & (was[:, 3] != pool[0])).nonzero()[0])
-        for job in anew.tolist():
+            anew |= given & (was[:, 3] != pool[0])
+        for job in anew.nonzero()[0].tolist():
             note = written(slack, schedule, job)
             if pool:  # in the fourth place; 0 in the second and third says that it does not lend
                 note = (*note, 0.0, 0.0)[:3] + pool

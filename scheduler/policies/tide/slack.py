@@ -2,12 +2,14 @@
 
 import math
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from scheduler.policies.interface import Bools, Floats, Ints
 from scheduler.policies.tide.market import Market
 
+Columns = TypeVar("Columns", Floats, Bools)
 #: Seconds that rounding may cost.
 HAIR_S = 1e-3
 #: Who runs shrinks only to a size at which it would be in time if it took so much longer: what is
@@ -55,18 +57,26 @@ def slack_at(market: Market, site: int, jobs: Ints, due_s: Floats) -> Slack:
     """
     present = np.where(market.home[jobs] == site, market.present[jobs], 0)
     runs = present.nonzero()[0]
-    leave_s = np.empty((len(jobs), len(market.sizes)))
+    # Levels first in memory, as in a market of many jobs: numpy takes rows of those faster.
+    leave_s = np.empty((len(market.sizes), len(jobs))).T
     leave_s[:] = market.leave_s[site]
     leave_s[runs, present[runs]] = 0.0
-    at = market.part_of(site, jobs), jobs
-    takes_s = market.takes_s[at] + leave_s
+    part = market.alike[site]
+
+    def there(columns: Columns) -> Columns:
+        """(r, k) of such columns of the market."""
+        found: Columns = columns[part].T.take(jobs, axis=1).T
+        found[runs] = columns[-1, jobs[runs]]
+        return found
+
+    takes_s = there(market.takes_s) + leave_s
     last_s = np.where(np.isfinite(due_s), due_s + HAIR_S / 10, -math.inf)
-    lower = np.arange(len(market.sizes)) < present[:, None]
+    lower = (np.arange(len(market.sizes))[:, None] < present).T
     sure_s = market.now_s + takes_s + SPARE * np.where(lower, takes_s, 0.0)
     least = (sure_s <= last_s[:, None]).argmax(axis=1)  # 0 never is: no GPU
     some = least.nonzero()[0]
     area = np.full(len(due_s), math.inf)
-    work, rate = market.work[jobs], market.rate[at]
+    work, rate = market.work[jobs], there(market.rate)
     area[some] = market.sizes[least[some]] * work[some] / rate[some, least[some]]
     return Slack(
         now_s=market.now_s,
@@ -75,10 +85,10 @@ def slack_at(market: Market, site: int, jobs: Ints, due_s: Floats) -> Slack:
         rate=rate,
         work=work,
         due_s=due_s,
-        pays=market.pays[at],
+        pays=there(market.pays),
         present=present,
-        start_s=market.start_s[jobs],
-        pause_s=market.pause_s[at] + leave_s,
+        start_s=market.start_s.T.take(jobs, axis=1).T,
+        pause_s=there(market.pause_s) + leave_s,
         takes_s=takes_s,
         least=least,
         area_gpu_s=area,
