@@ -85,7 +85,30 @@ def climb_anew(sizes: Ints, value: Floats, start: Ints, before: Steps, same: Boo
     if 4 * len(others) > len(same):
         return climb(sizes, value, start)
     new = climb(sizes, value[others], start[others])
-    return merged((before.of_rows(same), replace(new, row=others[new.row])))
+    return _joined(before, same[before.row].nonzero()[0], replace(new, row=others[new.row]))
+
+
+def _joined(old: Steps, kept: Ints, new: Steps) -> Steps:
+    """Return some steps, and a few of other jobs, as one, the steepest first.
+
+    Args:
+        old: The steepest first.
+        kept: Which of them.
+        new: The steepest first.
+    """
+    slope, other = -old.slope[kept], -new.slope
+    at = slope.searchsorted(other)
+    if not len(kept) or np.count_nonzero(slope[np.minimum(at, len(kept) - 1)] == other):
+        return merged((old.of(kept), new))
+    comes = at + np.arange(len(at))
+    source = np.zeros(len(kept) + len(at), dtype=np.int64)
+    stays = np.ones(len(source), dtype=np.bool_)
+    stays[comes] = False
+    source[stays] = kept
+    found = old.of(source)
+    found.row[comes], found.end[comes] = new.row, new.end
+    found.cost[comes], found.slope[comes] = new.cost, new.slope
+    return found
 
 
 def merged(parts: Sequence[Steps]) -> Steps:
