@@ -74,9 +74,10 @@ def displaced_by(sizes: Ints, steps: Steps) -> Ints:
         sizes: (k,)
         steps: The steepest first.
     """
-    cost = np.where(sizes[steps.end] == steps.cost, steps.cost, 0)
+    # Products, as in `market.barred`: where choices are many, to choose takes longer.
+    cost = steps.cost * (sizes[steps.end] == steps.cost)
     worth, behind, most = cost * steps.slope, np.zeros(len(cost)), np.zeros_like(cost)
     np.maximum.accumulate(worth[:0:-1], out=behind[-2::-1])
     np.maximum.accumulate(cost[:0:-1], out=most[-2::-1])
-    found: Ints = np.where(behind > steps.cost * steps.slope, most, 0)
+    found: Ints = most * (behind > steps.cost * steps.slope)
     return found
