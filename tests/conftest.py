@@ -120,7 +120,8 @@ def _import_tests(config: pytest.Config) -> None:
     worker = getattr(config, "workerinput", None)
     if worker is None:
         return
-    files = sorted(TESTS.rglob("test_*.py"))
+    folders = [Path(asked) for asked in config.args if Path(asked).is_dir()]
+    files = sorted(file.resolve() for folder in folders for file in folder.rglob("test_*.py"))
     first = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
     for file in (*files[first:], *files[:first]):
         # What cannot be imported is told of where it is collected.
