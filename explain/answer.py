@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from explain.ends import Kept, outputs_of
 from explain.history import Line, history
 from explain.moments import day_clock, duration, is_demo, is_simulated
 from explain.refusals import Refusal, in_words
 from explain.standing import NO_NODE, lacks_nodes, standing_of, waits_for_nodes
-from explain.story import Event, Given, Kept, Reclaim, Story, outputs_of
+from explain.story import Event, Given, Reclaim, Story
 from explain.work import Work, work_of
 from scheduler.core.state import ClusterState, Job
 from scheduler.core.transitions import JobState

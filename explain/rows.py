@@ -8,12 +8,12 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from explain.answer import Reading
+from explain.ends import End, Kept
 from explain.measured import Measured
 from explain.phrases import SHORT
 from explain.progress import Length, length_of, outlook, share_done
 from explain.shares import few
 from explain.standing import NO_NODE, lacks_nodes, waits_for_nodes
-from explain.story import End, Kept
 from explain.wording import Wording, reason_from
 from scheduler.core.freezes import freeze_of
 from scheduler.core.standing import Cordon, Drain, Freeze, Hold, Recall, SetSize
