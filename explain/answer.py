@@ -169,14 +169,15 @@ class Answer:
 
     @property
     def _drained(self) -> list[str]:
-        """Say whose drains took the GPUs of a job that goes on and has none since."""
+        """Say whose drains took the GPUs that a job that goes on had last, or moved it."""
         ended = self.state in ("completed", "failed", "cancelled")
         for event in [] if ended else reversed(self.story.events):
+            if event.drains:
+                what = "moved" if event.kind == "GangScaling" else "told to leave its GPUs"
+                when = day_clock(event.at_s, self.reading.origin_s)
+                return [f"{what} at {when}, since {one}" for one in event.drains]
             if event.kind in ("GangStarting", "GangScaling"):
                 break
-            if event.drains:
-                when = day_clock(event.at_s, self.reading.origin_s)
-                return [f"told to leave its GPUs at {when}, since {one}" for one in event.drains]
         return []
 
     @property
