@@ -206,13 +206,14 @@ def _loss(answer: Answer, loss: Event, wording: Wording) -> list[RenderableType]
     if loss.reason is not None:
         said.append(done(loss.reason).capitalize(), "bold")
         said.append(f": {wording.sentence(loss.reason)}.")
-        said.append(f"  {loss.reason.rule}, {when}", "dim")
     else:
         said.append(f"{loss.fields['reason']}", "bold").append(f" at {when}.")
     if answer.disobeyed:
         said.append(f" {answer.disobeyed}")
     elif loss.fields.get("detail"):
         said.append(f" {loss.fields['detail']}.")
+    if loss.reason is not None:
+        said.append(f"  {loss.reason.rule}, {when}", "dim")
     return [said, *(_reclaim(one, wording) for one in loss.reclaims)]
 
 
