@@ -387,6 +387,12 @@ def test_who_may_see_a_part_is_told_as_what_others_were_ahead(
     assert title.capitalize() in plain_panel(answer, 400)
 
 
+def test_a_job_that_has_left_a_node_that_goes_back_is_not_told_to_be_on_it(told: Teller) -> None:
+    mover = told.state.jobs["mover"]
+    (row,) = jobs_table(reading_of(told), [mover], {}).jobs
+    assert (row.state, row.why_in_short) == ("running", "its node went back")
+
+
 def test_a_job_waits_for_nodes_while_none_is_there_whatever_was_the_reason_before() -> None:
     told = Teller()
     told.feed(job("a"))
