@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Collection, Iterable
 
 from bus.contract import Bus, Record, Unreadable
 from explain.answer import Reading
+from explain.ends import End, Ends
 from explain.measured import Heard, Measured
 from explain.metrics import WANTED, Curves, Sample, curves_of, samples_in
 from explain.refusals import (
@@ -18,7 +19,7 @@ from explain.refusals import (
     refusals,
     unanswered,
 )
-from explain.story import End, Ends, Story
+from explain.story import Story
 from scheduler.blame import blamed_on
 from scheduler.journal import recover
 from schemas.codec import decode_event

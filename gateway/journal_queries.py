@@ -11,9 +11,10 @@ import orjson
 from bus.contract import Record
 from explain.answer import Answer
 from explain.documents import ReasonDocument, reason_document
+from explain.ends import End, Ends
 from explain.loan_history import FACTS, WANTED, PastLoan, loans_in
 from explain.metrics import Sample
-from explain.story import End, Ends, Given, Story
+from explain.story import Given, Story
 from explain.wording import Wording, reason_from
 from gateway.about import MOMENTS, SUBJECTS, Kind, pool_of
 from gateway.feed import Feed

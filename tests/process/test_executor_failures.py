@@ -37,7 +37,7 @@ LOST, MISSING = shell("exit 0", workdir="/no/such/folder"), Program(argv=["no-su
             shell("echo loading; kill -9 $$"),
             (0,),
             True,
-            r"rank 0 was killed by signal 9, perhaps out of memory: loading$",
+            r"rank 0 was killed by signal 9, perhaps out of memory; it wrote last: loading$",
         ),
         (shell("kill -SEGV $$"), (0,), True, r"rank 0 was killed by signal 11"),
         (
