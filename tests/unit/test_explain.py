@@ -7,7 +7,6 @@ import pytest
 
 from bus.clock import PacedClock
 from bus.contract import Message
-from bus.memory import MemoryBus
 from console.panel import plain_panel
 from explain.answer import Answer, Reading
 from explain.documents import WhyDocument, why_document
@@ -33,6 +32,7 @@ from schemas.requests import CancelJob, PauseCell, ResumeCell
 from schemas.topics import CELLS, JOURNAL
 from tests.builders import request_of
 from tests.console.stories import START_S, Teller, job, node, sized, tell
+from tests.memory_bus import MemoryBus
 
 JOBS = ("grown", "victim", "mover", "done", "waiter", "dropped")
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from bus.memory import MemoryBus
 from scheduler import dedupe
 from schemas.commands import StartGang
 from schemas.events import CommandAcknowledged, WorkerStarted, WorkerStopped
 from schemas.topics import EVENTS
 from tests.builders import START_S, node_born, submitted
 from tests.desk import Desk, measured, open_desk
+from tests.memory_bus import MemoryBus
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,6 @@ import pytest
 
 from bus.clock import SystemClock
 from bus.contract import BusError, Message, Unreadable
-from bus.memory import MemoryBus
 from scheduler.intake import Intake
 from scheduler.service_config import ServiceConfig
 from schemas.topics import EVENTS, JOURNAL, TELEMETRY
@@ -25,6 +24,7 @@ from services.metrics import Sample
 from services.probe import BusProbe
 from services.refusals import TOLD_MAX, Refusals
 from services.sections import LogSection
+from tests.memory_bus import MemoryBus
 from tests.patience import until
 
 
