@@ -111,6 +111,8 @@ async def ask(
             await here.cells.changed(feed.cell, _LOOK_S)
             feed = here.cells.live(cell)
             found = await outcome(feed, desk.mailbox(feed), asked.id) or found
+    if not found.is_of(asked):  # another gateway wrote it just before ours
+        raise used_before(asked.id, "request")
     return _answer(who, found, feed.nobody, waited=wait_s)
 
 
