@@ -1,4 +1,4 @@
-"""What workers write, as a gateway shows it: others' pieces of logs are looked through, in turns."""
+"""What workers write, as a gateway shows it: it looks through others' pieces in turns."""
 
 import asyncio
 from pathlib import Path
@@ -36,9 +36,7 @@ async def test_one_answer_looks_through_few_megabytes_and_none_is_left_out(
         after, found, answers = 0, list[int](), 0
         while after <= _COUNT:
             turns = 0
-            asked = asyncio.ensure_future(
-                served.get("jobs/j0/output", reader="mine", after=after)
-            )
+            asked = asyncio.ensure_future(served.get("jobs/j0/output", reader="mine", after=after))
             while not asked.done():
                 await asyncio.sleep(0)
                 turns += 1
