@@ -119,7 +119,7 @@ async def ask(
 
 
 @router.post("/job-file", response_model=JobFileAnswer, openapi_extra=documented("JobFileBody"))
-async def job_file(request: Request, here: Here) -> Response:
+async def job_file(request: Request, here: Here, who: Who) -> Response:
     """Read the file of a job, as `tidegate submit` does, for a form; nothing is asked for.
 
     Values are looked at one by one; what is missing may be said beside the file. With `form`, which
@@ -131,7 +131,8 @@ async def job_file(request: Request, here: Here) -> Response:
     if is_yaml and len(text) > YAML_MAX_BYTES:
         raise Problem(413, f"a file in YAML may have {YAML_MAX_BYTES} bytes here; write it in "
                       "JSON, or give it to tidegate submit", parameter="text")  # fmt: skip
-    async with here.desk.alone("job file"):
+    # One at a time in all, and of who sends many, one at a time waits for that.
+    async with here.desk.alone(f"job file of {who.name}"), here.desk.alone("job file"):
         return await asyncio.to_thread(_read_file, text, body.form, is_yaml=is_yaml)
 
 
