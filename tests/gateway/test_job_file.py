@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from fastapi import Response
 
-from gateway import routes_requests
+from explain import job_file
+from gateway import body as body_module, routes_requests
 from gateway.body import BODY_MAX_BYTES
 from gateway.routes_requests import YAML_MAX_BYTES
 from gateway.subjects import Role, Subject
@@ -198,3 +199,47 @@ async def test_who_sends_many_files_keeps_nobody_else_waiting_for_them_all(
         await asyncio.sleep(0.05)
         await asyncio.gather(send("one"), *many)
     assert b"command: [one]" in read_in_turn[:3]
+
+
+async def test_of_very_many_wrong_names_few_are_compared(
+    tmp_path: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To find what each of 45,000 was meant to be took ten seconds, and nobody had a turn."""
+    compared: list[str] = []
+    unknown = job_file._unknown
+
+    def counting(field: str, known: list[str]) -> str:
+        compared.append(field)
+        return unknown(field, known)
+
+    monkeypatch.setattr(job_file, "_unknown", counting)
+    async with working(tmp_path) as (_, log), serving(log, role=Role.VIEWER) as served:
+        body = {"text": "", "form": {f"k{number}": 1 for number in range(2000)}}
+        answer = await served.client.post("/api/v1/job-file", json=body)
+    detail = problem(answer, 422)["detail"]
+    assert len(compared) == 20
+    assert "'k0' is no field of a job" in detail
+    assert detail.endswith("1980 more are no fields of a job.")
+
+
+async def test_of_many_bodies_of_one_subject_one_is_read_at_a_time(
+    tmp_path: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thirty large ones were read one right after another, and nobody else had a turn."""
+    read_at: list[int] = []
+    turns = 0
+
+    def parsed(*_: object) -> dict[str, Any]:
+        read_at.append(turns)
+        return {}
+
+    monkeypatch.setattr(body_module, "parse_object", parsed)
+    async with working(tmp_path) as (_, log), serving(log, role=Role.VIEWER) as served:
+        asked = [
+            asyncio.create_task(served.client.post("/api/v1/job-file", json={"text": "a"}))
+            for _ in range(10)
+        ]
+        while not all(one.done() for one in asked):
+            await asyncio.sleep(0)
+            turns += 1
+    assert len(set(read_at)) == 10, "others have a turn after each"
