@@ -263,7 +263,7 @@ class LogWire:
 
     async def pieces(self, after: int, reader: str) -> tuple[Sequence[LogChunk], int]:
         found: list[LogChunk] = []
-        async for offset, piece in pieces_for(self._bus, after, reader, self._job):
+        async for offset, _, piece in pieces_for(self._bus, after, reader, self._job):
             after = offset
             found += [] if piece is None else [piece]
         return found, after

@@ -215,10 +215,11 @@ def entry_of(record: Record) -> JournalEntry:
 
 async def pieces_for(
     bus: Bus, offset: int, reader: str, job: str
-) -> AsyncIterator[tuple[int, LogChunk | None]]:
-    """Give each piece of a job's log that came for a reader since `offset`, and where to go on.
+) -> AsyncIterator[tuple[int, int, LogChunk | None]]:
+    """Give each piece of a job's log that came for a reader since `offset`.
 
-    None in place of a piece: what was there is for somebody else.
+    Before it, where to go on, and how many bytes were read. None in place of a piece: what was
+    there is for somebody else.
     """
     async for record in bus.read(LOGS.name, offset):
         value = record.value or b""
@@ -227,7 +228,7 @@ async def pieces_for(
         if said is not None and not isinstance(said, Rejected):
             # Others may use the same name.
             mine = said.data if said.data.reader == reader and said.data.job == job else None
-        yield record.offset + 1, mine
+        yield record.offset + 1, len(value), mine
 
 
 async def newest(bus: Bus, topics: Iterable[Topic]) -> float:

@@ -144,7 +144,7 @@ async def test_another_job_under_the_name_of_a_reader_is_another_reading(world: 
     pieces = await world.pieces()
     assert [one.written for one in pieces if one.job == "j"] == [b"1 ", b"more"]
     assert [one.written for one in pieces if one.job == "k"] == [b" "]
-    read = [one async for _, one in pieces_for(world.bus, 0, "r", "j")]
+    read = [one async for *_, one in pieces_for(world.bus, 0, "r", "j")]
     shown = [one for one in read if one is not None]
     assert {one.job for one in shown} == {"j"}, "who reads j is shown nothing of k"
 
