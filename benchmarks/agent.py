@@ -31,7 +31,6 @@ from benchmarks.figures import parser_of, show
 from bus.bridge import Bridge
 from bus.clock import SystemClock
 from bus.contract import Message
-from bus.memory import MemoryBus
 from bus.signing import Signer
 from runtime.executors.processes import workers_of
 from schemas.commands import CommandData, GangSpec, LendNode, StartGang
@@ -39,6 +38,7 @@ from schemas.events import CommandAcknowledged, RatePoint
 from schemas.programs import Program
 from schemas.topics import COMMANDS, EVENTS
 from schemas.values import NodeGpus
+from tests.memory_bus import MemoryBus
 from tests.metering.pages import page, served, text
 from tests.mosquitto import Mosquitto, wired
 from tests.post import ordered

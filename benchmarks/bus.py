@@ -12,9 +12,9 @@ from benchmarks import brokers
 from benchmarks.figures import parser_of, write
 from bus.clock import SystemClock
 from bus.contract import Bus, Message
-from bus.memory import MemoryBus
 from bus.sqlite import Durability, SqliteBus
 from schemas.topics import COMMANDS, EVENTS, JOURNAL
+from tests.memory_bus import MemoryBus
 
 PAYLOAD = b"x" * 300
 TICK_IN, TICK_OUT = 100, 20

@@ -9,7 +9,6 @@ import time
 
 from bus.clock import PacedClock
 from bus.contract import Message
-from bus.memory import MemoryBus
 from scheduler.contact import LOOK_S, Contact
 from scheduler.core.state import SLOTS, Lender
 from scheduler.service import SchedulerService
@@ -17,6 +16,7 @@ from scheduler.service_config import ServiceConfig
 from schemas.codec import encode, event
 from schemas.events import EventData, JobSubmitted, NodeBorn, RatePoint
 from schemas.topics import EVENTS
+from tests.memory_bus import MemoryBus
 
 _START_S = 1_000_000.0
 _TICKS = 20

@@ -24,8 +24,8 @@ from benchmarks.figures import parser_of, write
 from bus.options import KAFKA_VARIABLE
 from tests.brokers import Brokers, fresh_namespace
 from tests.integration.conftest import AGENTS
-from tests.integration.gateways import TRAIN, Gateways, configured, until
-from tests.integration.processes import Fleet
+from tests.integration.gateways import Gateways, configured, until
+from tests.integration.processes import TRAIN, Fleet
 from tests.patience import wait_until
 from tests.process.gateway_process import Process
 

@@ -25,7 +25,6 @@ from benchmarks.figures import parser_of, write
 from benchmarks.large_cell import CYCLE_S, START_S, Cost, Fleet, LargeCell
 from bus.clock import PacedClock
 from bus.contract import Bus, Record
-from bus.memory import MemoryBus
 from bus.sqlite import SqliteBus
 from scheduler import garbage
 from scheduler.contact import Contact
@@ -39,6 +38,7 @@ from scheduler.service_config import ServiceConfig
 from schemas.codec import encode, event
 from schemas.events import CommandAcknowledged, EventData
 from schemas.topics import EVENTS
+from tests.memory_bus import MemoryBus
 
 Say = Callable[..., None]
 #: Minutes before what is measured is steady.

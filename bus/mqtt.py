@@ -128,7 +128,7 @@ class MqttLink:
 
     @property
     def outbox(self) -> Outbox:
-        """What is not confirmed, for its counters."""
+        """What is not confirmed."""
         return self._outbox
 
     async def publish(self, *messages: Message) -> None:

@@ -52,20 +52,11 @@ class _Entry:
     unheard: bool = False  #: The broker took it, and no bridge had subscribed.
 
 
-@dataclass(slots=True)
-class OutboxCounters:
-    """What an outbox has done since it was made."""
-
-    confirmed: int = 0
-    resent: int = 0
-
-
 class Outbox:
     """Sends batches in order, none more than `window` messages after an unconfirmed one."""
 
     def __init__(self, client: Client, window: int, clock: Clock) -> None:
         """Send over `client`; wait by `clock`, the one that the connection goes by."""
-        self.counters = OutboxCounters()
         self._client, self._clock = client, clock
         self._window = window
         self._waiting: deque[_Entry] = deque()
@@ -115,7 +106,7 @@ class Outbox:
     def opened(self) -> None:
         """Send all that is unconfirmed again: a new connection knows nothing of the last one's."""
         for entry in list(self._sent.values()):
-            self._send(entry, again=True)
+            self._send(entry)
         self._pump()
 
     def confirm(self, boot: int, stored: Sequence[Range]) -> None:
@@ -133,7 +124,6 @@ class Outbox:
         if entry is None or self._sent.get(entry.place) is not entry:
             return  # long confirmed, or given up
         del self._sent[entry.place]
-        self.counters.confirmed += 1
         entry.batch.left -= 1
         if not entry.batch.left:
             entry.batch.ended.notify()
@@ -164,9 +154,8 @@ class Outbox:
             return False
         return self._numbers - oldest.number + 1 < self._window
 
-    def _send(self, entry: _Entry, *, again: bool = False) -> None:
+    def _send(self, entry: _Entry) -> None:
         entry.sent_s, entry.unheard = self._clock.now_s(), False
-        self.counters.resent += again
         try:
             future = self._client.send(entry.outgoing)
         except BusError as error:
@@ -190,7 +179,7 @@ class Outbox:
             self._confirmed(entry)
             self._pump()
         for one in [one for one in self._sent.values() if one.unheard]:
-            self._send(one, again=True)
+            self._send(one)
 
     def _failed(self, entry: _Entry, error: BaseException) -> None:
         """Give up what is refused; without connection, `opened` sends it again."""
@@ -221,7 +210,7 @@ class Outbox:
             asks = next((entry for entry in self._sent.values() if entry.unheard), None)
             for entry in list(self._sent.values()):
                 if not _within(UNHEARD_S if entry is asks else RESEND_S, entry.sent_s, now_s):
-                    self._send(entry, again=True)
+                    self._send(entry)
         elif self._down_since_s is None:
             self._down_since_s = now_s
         elif not _within(DOWN_S, self._down_since_s, now_s):

@@ -29,7 +29,8 @@ _SYNCHRONOUS = {"power_loss": "FULL", "process_crash": "NORMAL"}
 WATCH_S = 0.05
 #: Up to this many keys are looked up one by one; more are filtered out of a scan.
 _KEYS_LOOKED_UP = 16
-_PAGE = 1000
+#: Records that are read at once: few at first, more while all of them are about so many bytes.
+_PAGE_FIRST, _PAGE_MOST, _PAGE_BYTES = 32, 1000, 2 * 2**20
 
 
 class SqliteBus:
@@ -240,10 +241,12 @@ class SqliteBus:
         self._check_open()
         self._refresh()
         there = self._topics[topic].next if topic in self._topics else 0
-        end = there if end is None else min(end, there)
+        end, page = there if end is None else min(end, there), _PAGE_FIRST
         while offset < end:
             self._check_open()
-            records, offset = self.fetch(topic, offset, None, min(_PAGE, end - offset))
+            records, offset = self.fetch(topic, offset, None, min(page, end - offset))
+            size = sum(len(record.value or b"") for record in records)
+            page = min(_PAGE_MOST, 2 * page) if size < _PAGE_BYTES else max(1, page // 2)
             for record in records:
                 if record.offset < end:
                     yield record

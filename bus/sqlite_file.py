@@ -98,8 +98,11 @@ def errors_named(path: Path) -> Iterator[None]:
         if code == sqlite3.SQLITE_NOTADB:
             raise Unreadable(f"{path} is not a Tidegate log; name another file") from error
         if code in _DAMAGE:
+            wal, left = path.with_name(f"{path.name}-wal"), ""
+            if wal.exists():  # SQLite takes it for this file's
+                left = f". If {path} is a copy already, {wal} is of the file before: move it away"
             raise Unreadable(
-                f"{path} is damaged or cut short ({error}); restore it from a copy"
+                f"{path} is damaged or cut short ({error}); restore it from a copy{left}"
             ) from error
         if code == sqlite3.SQLITE_BUSY:
             raise BusError(f"{path}: another process kept it locked; try again") from error

@@ -21,6 +21,7 @@ from explain.acts import BY_PEOPLE, Act, act_of, refusal
 from explain.answer import Answer, Reading
 from explain.cell import CellRules, rules_of
 from explain.documents import why_document
+from explain.ends import End, Ends
 from explain.loan_history import WANTED, PastLoan, loans_in
 from explain.metrics import Curves
 from explain.overview import Glance, overview
@@ -46,7 +47,7 @@ from explain.rows import (
     nodes_table,
 )
 from explain.spans import Stay, stays_of
-from explain.story import End, Ends, Story
+from explain.story import Story
 from explain.turns import positions
 from scheduler.blame import blamed_on
 from scheduler.core.trial import refused
@@ -262,7 +263,7 @@ class LogWire:
 
     async def pieces(self, after: int, reader: str) -> tuple[Sequence[LogChunk], int]:
         found: list[LogChunk] = []
-        async for offset, piece in pieces_for(self._bus, after, reader, self._job):
+        async for offset, _, piece in pieces_for(self._bus, after, reader, self._job):
             after = offset
             found += [] if piece is None else [piece]
         return found, after

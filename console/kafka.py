@@ -1,15 +1,16 @@
 """Logs on Kafka, for the verbs: which namespace an address means, and how it is opened."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from bus.clock import Clock, SystemClock
-from bus.contract import Bus, BusError
+from bus.contract import Bus, BusError, Unreadable
 from bus.logfile import ReadLog
 from bus.options import SILENT_HINT, KafkaOptions
 from bus.reading import open_log
@@ -112,6 +113,22 @@ def cells_read(log: str, cell: str | None = None) -> list[str | None]:
         known = ", ".join(options.cells)
         say(f"Of {count} cells these are read: {known}; TIDEGATE_KAFKA__CELLS has all names.")
     return [*options.cells[:count]]  # one that was added is not there before its partition is
+
+
+@contextlib.contextmanager
+def told_of_cell(cell: str | None, unreadable: list[str | None]) -> Iterator[None]:
+    """Say why one of several cells cannot be read, and note it: the others are read as well.
+
+    Raises:
+        Unreadable: it is one of no others.
+    """
+    try:
+        yield
+    except Unreadable as error:
+        if cell is None:
+            raise
+        say(f"Cell {cell}: {error}.")
+        unreadable.append(cell)
 
 
 async def settled(log: str, options: KafkaOptions) -> KafkaOptions:

@@ -70,6 +70,10 @@ def panel(answer: Answer) -> RenderableType:
         where = f"tidegate logs {answer.story.job} prints it: {folder}, below "
         where += f"agent.workers.folder of {joined(who)}."
         parts += [*_section("Where its output is"), Text(where)]
+    if (stored := answer.story.checkpoint) is not None:
+        where = f"Step {stored.step:,}, {stored.size_mib} MiB, in {stored.uri}; its manifest.json "
+        where += "says which parts each file has, in order."
+        parts += [*_section("Its newest checkpoint"), Text(where)]
     if answer.outputs is not None:
         parts += [*_section("Its outputs"), Text(f"{_capital(str(answer.outputs))}.")]
     if missed(answer):
@@ -202,13 +206,14 @@ def _loss(answer: Answer, loss: Event, wording: Wording) -> list[RenderableType]
     if loss.reason is not None:
         said.append(done(loss.reason).capitalize(), "bold")
         said.append(f": {wording.sentence(loss.reason)}.")
-        said.append(f"  {loss.reason.rule}, {when}", "dim")
     else:
         said.append(f"{loss.fields['reason']}", "bold").append(f" at {when}.")
     if answer.disobeyed:
         said.append(f" {answer.disobeyed}")
     elif loss.fields.get("detail"):
         said.append(f" {loss.fields['detail']}.")
+    if loss.reason is not None:
+        said.append(f"  {loss.reason.rule}, {when}", "dim")
     return [said, *(_reclaim(one, wording) for one in loss.reclaims)]
 
 

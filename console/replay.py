@@ -11,7 +11,7 @@ import typer
 
 from bus.clock import SystemClock
 from bus.logfile import ReadLog
-from console.kafka import cells_read, opened_log, resolved
+from console.kafka import cells_read, opened_log, resolved, told_of_cell
 from console.moment import When, moment_or_length
 from console.output import JsonPath, emit_json, fail, out, say, tell
 from console.replayed import Answer, Sides
@@ -95,9 +95,12 @@ def replay(
         log = resolved(log)
         watched = watch if step or job else None
         alone = watched is not None or comparison is not None
-        answers = []
-        for place in [cell] if alone else cells_read(log, cell):
-            with opened_log(log, place) as opened:
+        answers: list[Answer] = []
+        unreadable: list[str | None] = []
+        places = [cell] if alone else cells_read(log, cell)
+        for place in places:
+            told = told_of_cell(place if len(places) > 1 else None, unreadable)
+            with told, opened_log(log, place) as opened:
                 if place != cell and JOURNAL.name not in opened.head.topics:
                     say(f"Cell {place} has no journal: nothing was decided there.")
                     continue
@@ -115,11 +118,16 @@ def replay(
                     answers.append(Answer(name, result, speed, used, sides, story, comparison))
     except _Stopped:
         raise typer.Exit(0) from None
+    if not answers and unreadable:
+        raise typer.Exit(2)
     if not answers and until is None:
         fail(f"{log} has no journal: nothing was decided, nothing to replay.")
     if not answers:
         fail(f"--until: {until} is before the log begins; give a later moment.")
-    _tell(answers, json_path, quiet=quiet)
+    several = len(answers) + len(unreadable) > 1
+    _tell(answers, json_path, quiet=quiet, several=several)
+    if unreadable:
+        raise typer.Exit(2)
     if not all(answer.result.identical for answer in answers):
         raise typer.Exit(1)
 
@@ -129,14 +137,14 @@ def _cells(opened: ReadLog) -> list[str | None]:
     return list(dict.fromkeys(record.key for record in opened.records(JOURNAL.name))) or [None]
 
 
-def _tell(answers: Sequence[Answer], json_path: str | None, *, quiet: bool) -> None:
+def _tell(answers: Sequence[Answer], json_path: str | None, *, quiet: bool, several: bool) -> None:
     if not quiet:
         for answer in answers:
-            if len(answers) > 1:
+            if several:
                 out().print(f"Cell {answer.result.cell}:", style="bold")
             answer.show()
     if json_path is not None:
-        if len(answers) == 1:
+        if not several:
             emit_json(answers[0].document(), json_path)
             return
         cells = [{"cell": one.result.cell, **one.document()} for one in answers]

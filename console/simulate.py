@@ -159,6 +159,9 @@ def simulate(
     _check_seconds(round_s, merge_s, hours)
     _check_failures(mtbf_h, repair_s, checkpoint_s)
     files, mix = _listed("--workload", ",".join(workload)), _mix(days, jobs, load, priority_share)
+    for file in files:
+        if file != GENERATED and not Path(file).exists():
+            fail(f"--workload: {file}: there is no such file. Name a trace, or `{GENERATED}`.")
     if mix != Mix() and GENERATED not in files:
         fail("--days, --jobs, --load, --priority-share: are of made-up jobs; a trace has its own.")
     rules = {

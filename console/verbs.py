@@ -1,5 +1,6 @@
 """The verbs of the `tidegate` command, and one way for all of them to go wrong."""
 
+import inspect
 import os
 import re
 from collections.abc import Sequence
@@ -88,7 +89,20 @@ def make_app(*only: str) -> typer.Typer:
                 app.add_typer(verb or found.app, name=old, hidden=True)
         else:
             app.command(name, rich_help_panel=panel)(verb)
+    _wrap(app)
     return app
+
+
+def _wrap(app: typer.Typer) -> None:
+    """Let paragraphs of help wrap at the terminal's width: typer would keep the source's lines."""
+    own = app.registered_callback
+    every: list[Any] = [*([] if own is None else [own]), *app.registered_commands]
+    for told in every:
+        said = told.help if isinstance(told.help, str) else inspect.getdoc(told.callback) or ""
+        told.help = "\n\n".join(" ".join(one.split()) for one in said.split("\n\n"))
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            _wrap(group.typer_instance)
 
 
 def _version(wanted: bool) -> None:

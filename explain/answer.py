@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from explain.ends import Kept, outputs_of
 from explain.history import Line, history
 from explain.moments import day_clock, duration, is_demo, is_simulated
 from explain.refusals import Refusal, in_words
 from explain.standing import NO_NODE, lacks_nodes, standing_of, waits_for_nodes
-from explain.story import Event, Given, Kept, Reclaim, Story, outputs_of
+from explain.story import Event, Given, Reclaim, Story
 from explain.work import Work, work_of
 from scheduler.core.state import ClusterState, Job
 from scheduler.core.transitions import JobState
@@ -168,14 +169,15 @@ class Answer:
 
     @property
     def _drained(self) -> list[str]:
-        """Say whose drains took the GPUs of a job that goes on and has none since."""
+        """Say whose drains took the GPUs that a job that goes on had last, or moved it."""
         ended = self.state in ("completed", "failed", "cancelled")
         for event in [] if ended else reversed(self.story.events):
+            if event.drains:
+                what = "moved" if event.kind == "GangScaling" else "told to leave its GPUs"
+                when = day_clock(event.at_s, self.reading.origin_s)
+                return [f"{what} at {when}, since {one}" for one in event.drains]
             if event.kind in ("GangStarting", "GangScaling"):
                 break
-            if event.drains:
-                when = day_clock(event.at_s, self.reading.origin_s)
-                return [f"told to leave its GPUs at {when}, since {one}" for one in event.drains]
         return []
 
     @property

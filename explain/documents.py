@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from explain.answer import Answer
+from explain.ends import Kept
 from explain.history import Line
 from explain.moments import day_clock
 from explain.progress import Length, Speeds, length_of, outlook, speeds_of
 from explain.spans import Wait, ended, missed, missed_because, waits
-from explain.story import Given, Kept, Reclaim
+from explain.story import Given, Reclaim, Stored
 from explain.wait_end import wait_end_of
 from explain.wording import Wording
 from scheduler.policies.interface import Figure
@@ -144,6 +145,8 @@ class WhyDocument:
     ended: Sequence[str] | None = None
     #: Of one that waits: an estimate of when it need not; None: that cannot be said truly.
     wait_end: WaitEndDocument | None = None
+    #: The newest checkpoint that the store has, and where; None: none, or workers are simulated.
+    checkpoint: Stored | None = None
 
 
 def why_document(answer: Answer) -> WhyDocument:
@@ -187,6 +190,7 @@ def why_document(answer: Answer) -> WhyDocument:
         metrics=None if job is None else job.metrics,
         ended=_ended(answer),
         wait_end=_wait_end(answer),
+        checkpoint=answer.story.checkpoint,
     )
 
 

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from explain.ends import failure, outputs_of
 from explain.shares import counted
-from explain.story import Event, Story, failure, outputs_of
+from explain.story import Event, Story
 from explain.wording import Tone
 from explain.work import Work, work_of
 

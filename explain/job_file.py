@@ -28,6 +28,8 @@ _TEXTS = {
     *("job", "tenant", "model", "command", "argv", "environment", "env", "secrets", "image"),
     *_AS_THEY_ARE,
 }
+#: Of fields that no job has, so many are named: to find what was meant takes a while for each.
+_UNKNOWN_MOST = 20
 #: The most that a field of sizes takes.
 GPUS_MAX = 65_536
 #: The model of a job that was given none: it has no kin to learn its length from.
@@ -67,7 +69,9 @@ def fields_of(raw: dict[str, Any]) -> dict[str, Any]:
         *(f"program.{key}" for key in sorted(inner - theirs)),
     ]
     known = [*ours, *_SHORT, *(f"program.{key}" for key in theirs)]
-    wrong = [_unknown(field, known) for field in unknown]
+    wrong = [_unknown(field, known) for field in unknown[:_UNKNOWN_MOST]]
+    if more := len(unknown) - len(wrong):
+        wrong.append(f"{more} more are no fields of a job.")
     good = {key: said for key, said in raw.items() if key in ours or key in _SHORT}
     if program is None:
         good.pop("program", None)  # null is none, as if it were left out

@@ -129,6 +129,13 @@ PHRASES: Mapping[str, str] = {
     **VERB_PHRASES,
 }
 
+#: What is said in its place once the job runs on: of where it is now, it would be false.
+SINCE: Mapping[str, str] = {
+    "its node goes back": "its node went back",
+    "its node is being drained": "its node was drained",
+    "others wait for its GPUs": "made way for others",
+}
+
 #: By rule, or by `rule verb`, what fits into a column of a table.
 SHORT: Mapping[str, str] = {
     "gang.capacity": "too few GPUs free",

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Collection, Iterable
 
 from bus.contract import Bus, Record, Unreadable
 from explain.answer import Reading
+from explain.ends import End, Ends
 from explain.measured import Heard, Measured
 from explain.metrics import WANTED, Curves, Sample, curves_of, samples_in
 from explain.refusals import (
@@ -18,7 +19,7 @@ from explain.refusals import (
     refusals,
     unanswered,
 )
-from explain.story import End, Ends, Story
+from explain.story import Story
 from scheduler.blame import blamed_on
 from scheduler.journal import recover
 from schemas.codec import decode_event
@@ -214,10 +215,11 @@ def entry_of(record: Record) -> JournalEntry:
 
 async def pieces_for(
     bus: Bus, offset: int, reader: str, job: str
-) -> AsyncIterator[tuple[int, LogChunk | None]]:
-    """Give each piece of a job's log that came for a reader since `offset`, and where to go on.
+) -> AsyncIterator[tuple[int, int, LogChunk | None]]:
+    """Give each piece of a job's log that came for a reader since `offset`.
 
-    None in place of a piece: what was there is for somebody else.
+    Before it, where to go on, and how many bytes were read. None in place of a piece: what was
+    there is for somebody else.
     """
     async for record in bus.read(LOGS.name, offset):
         value = record.value or b""
@@ -226,7 +228,7 @@ async def pieces_for(
         if said is not None and not isinstance(said, Rejected):
             # Others may use the same name.
             mine = said.data if said.data.reader == reader and said.data.job == job else None
-        yield record.offset + 1, mine
+        yield record.offset + 1, len(value), mine
 
 
 async def newest(bus: Bus, topics: Iterable[Topic]) -> float:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from explain.answer import Reading
+from explain.ends import End, Kept
 from explain.measured import Measured
-from explain.phrases import SHORT
+from explain.phrases import SHORT, SINCE
 from explain.progress import Length, length_of, outlook, share_done
 from explain.shares import few
 from explain.standing import NO_NODE, lacks_nodes, waits_for_nodes
-from explain.story import End, Kept
 from explain.wording import Wording, reason_from
 from scheduler.core.freezes import freeze_of
 from scheduler.core.standing import Cordon, Drain, Freeze, Hold, Recall, SetSize
@@ -256,6 +256,8 @@ def _short(job: Job, why: Mapping[str, Any] | None) -> str:
         return ""
     rule, needs = str(why["rule"]), why["needs"]
     said = SHORT.get(f"{rule} {why['verb']}") or SHORT.get(rule, rule)
+    if job.state is JobState.RUNNING and job.target is None:
+        said = SINCE.get(said, said)
     # A need named `gpus` is of a whole site: "7 of 22" would read as the job's own.
     if job.state is JobState.QUEUED and needs and "gpus" in needs[0][0] and needs[0][0] != "gpus":
         said += f", {few(needs[0][1])} of {few(needs[0][2])}"

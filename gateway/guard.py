@@ -4,6 +4,7 @@ And what every answer passes on its way out: headers for browsers, and errors as
 """
 
 import asyncio
+import contextlib
 import logging
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -58,12 +59,13 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun = False
+        begun, turn = False, contextlib.AsyncExitStack()
 
         async def answer(message: Message) -> None:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
+                await turn.aclose()  # whoever reads it slowly keeps no place
                 headers = MutableHeaders(raw=message["headers"])
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
@@ -72,7 +74,8 @@ class Guard:
             await send(message)
 
         try:
-            await self._admit(scope)
+            if (reader := await self._admit(scope)) is not None:
+                await turn.enter_async_context(self._limits.turn(reader))
             await self._app(scope, receive, answer)
         except Problem as problem:
             await response(problem)(scope, receive, answer)
@@ -92,8 +95,11 @@ class Guard:
                 "output. Other requests go on: GET /api/v1/health",
             )
             await response(failed)(scope, receive, answer)
+        finally:
+            await turn.aclose()
 
-    async def _admit(self, scope: Scope) -> None:
+    async def _admit(self, scope: Scope) -> str | None:
+        """Let a request in, or not; give whose it is if it is a read, which waits for its turn."""
         headers = Headers(scope=scope)
         name = headers.get("host", "").lower()
         host = name if name.endswith("]") else name.rpartition(":")[0] or name
@@ -101,7 +107,7 @@ class Guard:
             # A page elsewhere whose name was made to lead here (DNS rebinding) is told nothing.
             raise Problem(421, f"this gateway answers at {' and '.join(self._hosts)} alone")
         if not scope["path"].startswith(_API):
-            return
+            return None
         subject = await recognised(self._authority, headers)
         if subject is None:
             raise Problem(
@@ -125,8 +131,10 @@ class Guard:
                     "a request with a cookie that changes something must carry the header "
                     "X-Tidegate, with any value",
                 )
+        scope.setdefault("state", {})["subject"] = subject
         if scope["method"] not in _SAFE:
             self._limits.write(subject.name)
         elif scope["path"] != _STREAM:
             self._limits.read(subject.name)
-        scope.setdefault("state", {})["subject"] = subject
+            return subject.name
+        return None

@@ -11,9 +11,10 @@ import orjson
 from bus.contract import Record
 from explain.answer import Answer
 from explain.documents import ReasonDocument, reason_document
+from explain.ends import End, Ends
 from explain.loan_history import FACTS, WANTED, PastLoan, loans_in
 from explain.metrics import Sample
-from explain.story import End, Ends, Given, Story
+from explain.story import Given, Story
 from explain.wording import Wording, reason_from
 from gateway.about import MOMENTS, SUBJECTS, Kind, pool_of
 from gateway.feed import Feed
@@ -31,8 +32,9 @@ from schemas.topics import ALL_TOPICS, dead_letters
 _REASONS = 50
 #: Entries that are looked through for a page of decisions that tell something, and at a time.
 _LOOKED, _STEP = 5000, 250
-#: Names that one is compared with, before and after it in their order.
-_NEAR = 250
+#: Names that one is compared with, before and after it in their order; of long ones fewer, since
+#: to compare two takes as long as their lengths multiplied.
+_NEAR, _NEAR_LETTERS = 250, 100_000
 #: Of a dead letter's bytes, so many are shown.
 _TEXT_BYTES = 4096
 #: Topics that have dead letters, by the name that the API gives them.
@@ -208,7 +210,8 @@ def no_job(asked: Asked, moment: Moment, job: str) -> Problem:
     names = sorted(one.id for one in moment.state.jobs.values() if view.whole(one))
     # To compare one with fifty thousand takes a second, in which nobody else is answered.
     place = bisect.bisect(names, job)
-    some = names[max(0, place - _NEAR) : place + _NEAR]
+    count = min(_NEAR, 1 + _NEAR_LETTERS // max(1, len(job)) ** 2)
+    some = names[max(0, place - count) : place + count]
     near = difflib.get_close_matches(job, some, n=3, cutoff=0.5)
     if near:
         text = f"nearest are {', '.join(near)}"

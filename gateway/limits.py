@@ -3,10 +3,11 @@
 Who signs in is no subject yet; an address is counted then.
 """
 
+import asyncio
 import contextlib
 import ipaddress
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 
 from bus.clock import Clock
@@ -14,6 +15,8 @@ from gateway.problems import later
 
 READS_PER_S = 20.0
 READS_BURST = 60.0
+#: Reads of a subject that are worked on at once; others of it wait for their turn.
+READS_AT_ONCE = 4
 WRITES_PER_S = 5.0
 WRITES_BURST = 30.0
 SEEKS_AT_ONCE = 4
@@ -45,6 +48,8 @@ class Limits:
     _reads: OrderedDict[str, _Bucket] = field(default_factory=OrderedDict)
     _writes: OrderedDict[str, _Bucket] = field(default_factory=OrderedDict)
     _sign_ins: OrderedDict[str, _Bucket] = field(default_factory=OrderedDict)
+    _turns: dict[str, asyncio.Semaphore] = field(default_factory=dict)
+    _reading: Counter[str] = field(default_factory=Counter)
     _waits: Counter[str] = field(default_factory=Counter)
     _seeks: Counter[str] = field(default_factory=Counter)
     _streams: Counter[str] = field(default_factory=Counter)
@@ -104,6 +109,22 @@ class Limits:
         if bucket.left < 1.0:
             raise later(f"more than {rate:.0f} {of}", (1.0 - bucket.left) / rate, 429)
         bucket.left -= 1.0
+
+    @contextlib.asynccontextmanager
+    async def turn(self, subject: str) -> AsyncIterator[None]:
+        """Wait until few reads of a subject are worked on, and be one of them.
+
+        Reads that are let in at once take their turns one after another: of many large ones of one
+        subject, all would come before another's small one.
+        """
+        turns = self._turns.setdefault(subject, asyncio.Semaphore(READS_AT_ONCE))
+        try:
+            with _counted(self._reading, subject):
+                async with turns:
+                    yield
+        finally:
+            if not self._reading[subject]:
+                self._turns.pop(subject, None)
 
     @contextlib.contextmanager
     def seek(self, subject: str) -> Iterator[None]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from fastapi import FastAPI
 
 from bus.clock import SystemClock
-from bus.memory import MemoryBus
+from bus.sqlite import SqliteBus
 from gateway.app import make_app
 from gateway.branches import Branches
 from gateway.cells import Cells
@@ -30,9 +30,9 @@ FILE = Path(__file__).resolve().parents[1] / "schemas" / "openapi.json"
 def make() -> FastAPI:
     """Make the application as it is without a log."""
     clock = SystemClock()
-    log = ServedLog("memory:", lambda: MemoryBus(clock), None, Path())
+    opening = partial(SqliteBus.open_readonly, Path(), clock)  # never called
+    log = ServedLog("none", opening, None, Path())
     authority = LocalToken(Role.VIEWER, 8321)
-    opening = partial(MemoryBus, clock)
     gateway = Gateway(
         Cells(log, clock),
         Past(),

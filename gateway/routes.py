@@ -13,11 +13,11 @@ from fastapi import APIRouter, Depends, Query, Response
 from explain.answer import Answer
 from explain.cell import rules_of
 from explain.documents import WhyDocument, why_document
+from explain.ends import End
 from explain.metrics import POINTS, curves_of, thinned
 from explain.overview import overview as overview_of
 from explain.rows import jobs_table, loans_table, nodes_of, nodes_table
 from explain.spans import stays_of
-from explain.story import End
 from explain.tide import tide_of
 from explain.turns import positions
 from explain.why_text import plain_why

@@ -41,8 +41,10 @@ WAIT_MOST_S = 30.0
 _LOOK_S = 0.2
 #: Pieces of a log in one answer, of 64 KiB at most each.
 _PIECES_MOST = 16
-#: Pieces that are looked through for one answer.
-_LOOKED_MOST = 2000
+#: Pieces, others' among them, that are looked through for one answer, and their bytes.
+_LOOKED_MOST, _LOOKED_BYTES = 2000, 4 * 2**20
+#: Pieces that are looked through before others have their turns.
+_TURN = 16
 #: YAML takes a hundred times as long to read as JSON.
 YAML_MAX_BYTES = 64 * 1024
 #: What is wrong with a field of a form begins with its name.
@@ -111,11 +113,13 @@ async def ask(
             await here.cells.changed(feed.cell, _LOOK_S)
             feed = here.cells.live(cell)
             found = await outcome(feed, desk.mailbox(feed), asked.id) or found
+    if not found.is_of(asked):  # another gateway wrote it just before ours
+        raise used_before(asked.id, "request")
     return _answer(who, found, feed.nobody, waited=wait_s)
 
 
 @router.post("/job-file", response_model=JobFileAnswer, openapi_extra=documented("JobFileBody"))
-async def job_file(request: Request, here: Here) -> Response:
+async def job_file(request: Request, here: Here, who: Who) -> Response:
     """Read the file of a job, as `tidegate submit` does, for a form; nothing is asked for.
 
     Values are looked at one by one; what is missing may be said beside the file. With `form`, which
@@ -127,7 +131,8 @@ async def job_file(request: Request, here: Here) -> Response:
     if is_yaml and len(text) > YAML_MAX_BYTES:
         raise Problem(413, f"a file in YAML may have {YAML_MAX_BYTES} bytes here; write it in "
                       "JSON, or give it to tidegate submit", parameter="text")  # fmt: skip
-    async with here.desk.alone("job file"):
+    # One at a time in all, and of who sends many, one at a time waits for that.
+    async with here.desk.alone(f"job file of {who.name}"), here.desk.alone("job file"):
         return await asyncio.to_thread(_read_file, text, body.form, is_yaml=is_yaml)
 
 
@@ -245,12 +250,16 @@ async def output(
 
     async def find() -> dict[str, Any]:
         begin = after if after is not None else await feed.log.bus.end(LOGS.name)
-        first, pieces = begin, list[LogChunk]()
-        async for offset, piece in pieces_for(feed.log.bus, first, reader, job):
-            begin = offset
+        pieces, looked, looked_bytes = list[LogChunk](), 0, 0
+        async for offset, size, piece in pieces_for(feed.log.bus, begin, reader, job):
+            begin, looked, looked_bytes = offset, looked + 1, looked_bytes + size
             pieces += [] if piece is None else [piece]
-            if len(pieces) == _PIECES_MOST or begin - first == _LOOKED_MOST:
+            if len(pieces) == _PIECES_MOST or looked == _LOOKED_MOST:
                 break
+            if looked_bytes >= _LOOKED_BYTES:
+                break
+            if looked % _TURN == 0:
+                await asyncio.sleep(0)
         return {"pieces": [piece.model_dump() for piece in pieces], "next": begin}
 
     return plain(await guarded(feed, find))

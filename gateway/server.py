@@ -27,7 +27,7 @@ from explain.reading import CELL
 from gateway.app import make_app
 from gateway.branches import Branches
 from gateway.cells import Cells
-from gateway.connections import Connection, allow_many
+from gateway.connections import Connection, Shortage, allow_many
 from gateway.guard import LOOPBACK_HOSTS
 from gateway.identities import Identities, Rules
 from gateway.limits import Limits
@@ -227,6 +227,7 @@ async def _run(
     )
     server = _Server(config)
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(Shortage())
 
     def end() -> None:
         gateway.closing.set()

@@ -266,7 +266,7 @@ class View:
             return (*_CHOSEN, *acts, *failed)
         if self.who.owns(value.get("spec", {}).get("tenant")) and "history" in value:
             # `text` is made of what was looked through already.
-            return "failure", "output", "outputs", "metrics", "text"
+            return "failure", "output", "outputs", "checkpoint", "metrics", "text"
         if "detail" in value and "what" in value:  # such histories are of one's own jobs alone
             return () if value["what"] in _TOLD else ("detail",)
         if value.get("kind") in _ASKED and self.own(value["fields"]["job"]):

@@ -20,7 +20,6 @@ from schemas.journal import CellState, JournalEntry, SnapshotPiece, SnapshotTake
 from schemas.logs import LogChunk
 from schemas.parse import Rejected, first_error, parse_object, repeated_key, shown, wrong_type
 from schemas.requests import VERB_NAMES, Request
-from schemas.upcast import UPCASTERS, CannotUpcast, Step, upcast
 from schemas.values import MAX_MESSAGE_BYTES, Strict
 
 __all__ = [
@@ -111,18 +110,14 @@ _is_rfc3339 = re.compile(
 ).fullmatch
 
 
-def decode_event(
-    value: bytes, *, upcasters: Mapping[str, Step] = UPCASTERS
-) -> EventEnvelope | Rejected:
+def decode_event(value: bytes) -> EventEnvelope | Rejected:
     """Read an event of an agent or a tenant (telemetry too); never raises."""
-    return cast("EventEnvelope | Rejected", decode(value, _EVENTS, upcasters))
+    return cast("EventEnvelope | Rejected", decode(value, _EVENTS))
 
 
-def decode_command(
-    value: bytes, *, upcasters: Mapping[str, Step] = UPCASTERS
-) -> CommandEnvelope | Rejected:
+def decode_command(value: bytes) -> CommandEnvelope | Rejected:
     """Read a command of the scheduler; never raises."""
-    return cast("CommandEnvelope | Rejected", decode(value, _COMMANDS, upcasters))
+    return cast("CommandEnvelope | Rejected", decode(value, _COMMANDS))
 
 
 def decode_cell(value: bytes) -> CellEnvelope | Rejected:
@@ -163,9 +158,7 @@ def verb_left_out(found: Rejected) -> Rejected:
     return found
 
 
-def decode(
-    value: bytes, models: Mapping[str, type[BaseModel]], upcasters: Mapping[str, Step] = UPCASTERS
-) -> object:
+def decode(value: bytes, models: Mapping[str, type[BaseModel]]) -> object:
     """Read a message that is one of `models`, or say why it is none; never raises."""
     raw = parse_object(value, MAX_MESSAGE_BYTES)
     if isinstance(raw, Rejected):
@@ -176,10 +169,7 @@ def decode(
     name = raw.get("type")
     model = models.get(name) if isinstance(name, str) else None
     if model is None:
-        problem = _bring_up_to_date(raw, models, upcasters)
-        if problem is not None:
-            return problem
-        model = models[raw["type"]]
+        return wrong_type(raw, models, MESSAGES)
     for attribute in ("time", "expirytime"):
         text = raw.get(attribute)
         if isinstance(text, str):
@@ -194,22 +184,6 @@ def decode(
         return model.__pydantic_validator__.validate_python(raw)
     except ValidationError as error:
         return first_error(error)
-
-
-def _bring_up_to_date(
-    raw: dict[str, Any],
-    models: Mapping[str, type[BaseModel]],
-    upcasters: Mapping[str, Step],
-) -> Rejected | None:
-    name, data = raw.get("type"), raw.get("data")
-    if isinstance(name, str) and isinstance(data, dict) and name in upcasters:
-        try:
-            raw["type"], raw["data"] = upcast(name, data, upcasters)
-        except CannotUpcast as error:
-            return Rejected("invalid_field", "data", str(error))
-        if raw["type"] in models:
-            return None
-    return wrong_type(raw, models, MESSAGES)
 
 
 def encode(envelope: Envelope[Any, Any]) -> bytes:

@@ -1,7 +1,8 @@
 """What agents and tenants report: facts, in the past tense, as strict payloads.
 
 Each class names its stable wire type in `TYPE`; the number at its end is the version of the
-payload. A new optional field keeps the version; anything else adds a version and an upcaster.
+payload. A new optional field keeps the version; anything else adds one, and what was written under
+the old one stays readable.
 """
 
 from itertools import pairwise

@@ -9,7 +9,6 @@ from typing import Any
 
 from bus.clock import PacedClock
 from bus.contract import Bus, Fenced, Message, Record
-from bus.memory import MemoryBus
 from bus.sqlite import SqliteBus
 from scheduler.core.canonical import state_hash
 from scheduler.core.stimuli import Decision, Stimulus
@@ -30,6 +29,7 @@ from schemas.events import (
 from schemas.journal import decode_entry
 from schemas.topics import COMMANDS, EVENTS, JOURNAL, TELEMETRY
 from tests.builders import START_S
+from tests.memory_bus import MemoryBus
 
 
 @contextlib.asynccontextmanager

@@ -6,12 +6,12 @@ from typing import Any, TypeVar
 
 from bus.clock import Clock, PacedClock
 from bus.contract import BusError, Message, Record
-from bus.memory import MemoryBus
 from runtime.service import AgentService
 from schemas.codec import Rejected, decode_event
 from schemas.commands import AnyCommand
 from schemas.topics import COMMANDS, EVENTS
 from schemas.values import Strict
+from tests.memory_bus import MemoryBus
 from tests.post import ordered
 
 _Said = TypeVar("_Said", bound=Strict)

@@ -13,12 +13,12 @@ from bus.bridge import Bridge
 from bus.bridge_limits import BridgeLimits
 from bus.clock import SystemClock
 from bus.contract import Bus, BusError, Message, Record
-from bus.memory import MemoryBus
 from bus.wire import Incoming, LinkDown, Outgoing
 from schemas.codec import command, decode_horizon, encode, event
 from schemas.commands import AnyCommand
 from schemas.events import EventData, JobProgressed, NodeMeasured
 from schemas.horizon import HorizonReached
+from tests.memory_bus import MemoryBus
 from tests.patience import PATIENCE_S
 
 

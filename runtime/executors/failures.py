@@ -52,7 +52,9 @@ def failure(record: Mapping[str, Any] | None, folder: Path, argv0: str) -> Failu
 
 def _of_worker(worker: Mapping[str, Any], oom_kills: int, argv0: str) -> Failure:
     rank, code, number = worker["rank"], worker["code"], worker["signal"]
-    line = f": {worker['line']}" if worker["line"] else ""
+    # What ends by a signal says nothing of it: its last line is not the reason.
+    before = ": " if number is None else "; it wrote last: "
+    line = f"{before}{worker['line']}" if worker["line"] else ""
     if code in _NOT_RETRIABLE:
         return Failure(
             f"rank {rank}: {_NOT_RETRIABLE[code]} (exit code {code}, {argv0}){line}", False

@@ -8,6 +8,7 @@
     world.json       for the workers: their ranks in the new size, and where they meet
     stop.json        the request that the workers leave, and their grace
     exit.json        how each worker ended; written when none is left
+    reserved         keeps the room for it on a disk that gets full meanwhile
     committed.json   the newest checkpoint of this run that is in the store
     kept.json        the newest that is synced to this disk, and so outlives a loss of power
     closed           the agent has reported how the run ended, and stored the report
@@ -26,6 +27,7 @@ from runtime.untrusted_files import NULL, Shape, read_record
 
 ORDER, SHIM, STOP, EXIT = "order.json", "shim.json", "stop.json", "exit.json"
 RESIZE, WORLD = "resize.json", "world.json"
+RESERVED = "reserved"
 COMMITTED, KEPT, CLOSED, REFUSED = "committed.json", "kept.json", "closed", "refused"
 PROGRESS, CHECKPOINTS, WORK, LOGS = "progress.jsonl", "checkpoints", "work", "logs"
 SHIM_LOG = "shim.log"

@@ -24,9 +24,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-from runtime.durable import write_json
+from runtime.durable import write_file, write_json
 from runtime.executors.cgroups import Cgroup, make_cgroup
-from runtime.executors.folder import EXIT, LOGS, ORDER, RESIZE, SHIM, STOP, WORLD, read_json
+from runtime.executors.folder import (
+    EXIT,
+    LOGS,
+    ORDER,
+    RESERVED,
+    RESIZE,
+    SHIM,
+    STOP,
+    WORLD,
+    read_json,
+)
 from runtime.executors.kernel import become_subreaper
 from runtime.executors.lease import read_lease
 from runtime.executors.locks import Locked, take
@@ -40,6 +50,8 @@ _SWEEP_S = 0.2
 #: The lease file is read at least this often: nothing signals a renewal, and the machine may have
 #: been suspended.
 _LEASE_LOOK_S = 30.0
+#: More than the exit record of a gang on one machine takes.
+_RESERVED_BYTES = 64 * 1024
 
 
 class Shim:
@@ -71,12 +83,13 @@ class Shim:
         self._install_signal_handlers()
         self._write_identity()
         try:
+            write_file(self._folder / RESERVED, bytes(_RESERVED_BYTES), mode=0o600, synced=False)
             self._take_locks()
             self._begin()
+            self._write_identity()
         except (Locked, Refused, OSError) as error:
             self._end(refused={"kind": type(error).__name__, "error": str(error)})
             return 1
-        self._write_identity()
         self._supervise()
         self._end(refused=None)
         return 0
@@ -282,6 +295,8 @@ class Shim:
             "workers": workers,
             "notes": self._notes,
         }
+        # A disk that is full by now has room again: a job that is done must not count as failed.
+        (self._folder / RESERVED).unlink(missing_ok=True)
         write_json(self._folder / EXIT, content)
 
 

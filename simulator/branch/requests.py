@@ -1,7 +1,9 @@
 """Requests that operators make at the entry of a branch, from verbs as JSON."""
 
+from typing import Annotated
+
 import orjson
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from scheduler.core.rights import MAY
 from scheduler.core.state import ClusterState
@@ -11,7 +13,7 @@ from schemas.parse import first_error, shown
 from schemas.requests import VERB_NAMES, ReadLog, Request, SubmitJob, VerbData
 from simulator.branch.origin import BranchError
 
-_VERB: TypeAdapter[VerbData] = TypeAdapter(VerbData)
+_VERB: TypeAdapter[VerbData] = TypeAdapter(Annotated[VerbData, Field(discriminator="verb")])
 #: Arguments of verbs that are moments. In a branch they count from the entry.
 _MOMENTS = ("by_s", "until_s")
 _LIFE_S = 60.0

@@ -14,8 +14,8 @@ from tests.browser.conftest import demo
 from tests.browser.test_verbs import confirmed
 from tests.browser.window import Window
 from tests.integration.conftest import AGENTS
-from tests.integration.gateways import TRAIN, Gateways, configured
-from tests.integration.processes import Fleet
+from tests.integration.gateways import Gateways, configured
+from tests.integration.processes import TRAIN, Fleet
 from tests.patience import PATIENCE_S, wait_until
 
 WAIT_MS = PATIENCE_S * 1000

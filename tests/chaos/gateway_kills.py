@@ -33,8 +33,8 @@ from tests.brokers import Brokers, fresh_namespace
 from tests.builders import submitted
 from tests.chaos.running import parser_of, run_in_folder
 from tests.integration.conftest import AGENTS
-from tests.integration.gateways import TRAIN, Gateways, configured
-from tests.integration.processes import Fleet
+from tests.integration.gateways import Gateways, configured
+from tests.integration.processes import TRAIN, Fleet
 from tests.patience import PATIENCE_S, wait_until
 
 ASKERS = 4

@@ -10,7 +10,6 @@ import pytest
 
 from bus.clock import PacedClock
 from bus.contract import BusError, Message, Producer
-from bus.memory import MemoryBus
 from bus.options import KafkaOptions, Tls
 from console.kafka import numbered, options_of
 from demo.brokers import Onlooker
@@ -20,6 +19,7 @@ from scheduler.service import SchedulerService
 from scheduler.service_config import ServiceConfig
 from schemas.topics import COMMANDS, EVENTS
 from tests.console.conftest import Run
+from tests.memory_bus import MemoryBus
 
 NOBODY = "127.0.0.1:1"
 

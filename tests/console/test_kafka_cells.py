@@ -105,6 +105,22 @@ def test_every_cell_is_replayed_and_the_worst_of_them_is_what_came_of_it(
     assert tidegate("replay", plant, "--cell", "b").code == 1
 
 
+def test_a_cell_that_cannot_be_read_keeps_no_other_from_being_replayed(
+    tidegate: Run, kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_KAFKA__CELLS", ",".join(CELLS))
+    torn = _decided(30)
+    torn[9] = replace(torn[9], value=b"{}")
+    for logs, sound in (([torn, _decided(30)], "b"), ([_decided(30), torn], "default")):
+        plant = _written(kafka_bootstrap, logs)
+        ran = tidegate("replay", plant, "--json", "-")
+        (one,) = json.loads(ran.out)["cells"]
+        assert (one["cell"], one["decisions"] > 9, ran.code) == (sound, True, 2)
+        broken = next(cell for cell in CELLS if cell != sound)
+        assert f"Cell {broken}: journal record 9" in ran.err
+        assert tidegate("replay", plant, "--cell", broken).code == 2
+
+
 def test_a_cell_without_a_journal_keeps_no_other_from_being_replayed(
     tidegate: Run, kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

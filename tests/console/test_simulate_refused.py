@@ -27,7 +27,7 @@ from tests.console.conftest import Run, small
         (("--agents", "real"), "--agents: 'real' is not known; choose one of: ideal, core."),
         (("--agents", "core", "--physics", "pollux"), "--agents: real agent cores have no pollux"),
         (("--seed", "one"), "--seed: 'one' is no list of whole numbers"),
-        (("--workload", "no.csv"), "no.csv: there is no such file."),
+        (("--workload", "no.csv"), "no.csv: there is no such file. Name a trace, or `generated`."),
         (("--json", "/nowhere/o.json"), "--json: /nowhere/o.json cannot be written"),
         (("--plot", "/nowhere/o.png"), "--plot: /nowhere/o.png cannot be written"),
         (("--nodes", "0"), "--nodes"),

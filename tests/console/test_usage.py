@@ -38,6 +38,15 @@ def test_every_verb_has_an_example(tidegate: Run, verb: str) -> None:
     assert "Example: tidegate" in ran.out
 
 
+@pytest.mark.parametrize(
+    "app", [make_app(), *(one.typer_instance for one in make_app().registered_groups)]
+)
+def test_paragraphs_of_help_wrap_at_the_width_of_the_terminal(app: typer.Typer) -> None:
+    for verb in app.registered_commands:
+        assert verb.help is not None
+        assert all("\n" not in one for one in verb.help.split("\n\n")), verb.name
+
+
 @pytest.mark.parametrize("arguments", [(), ("log",)])
 def test_without_a_verb_the_help_is_shown(tidegate: Run, arguments: tuple[str, ...]) -> None:
     ran = tidegate(*arguments)

@@ -13,13 +13,13 @@ import pytest
 from bus.bridge import Bridge
 from bus.clock import SystemClock
 from bus.contract import Bus, Link, Message
-from bus.faults import Faults
 from bus.kafka import KafkaBus
-from bus.memory import MemoryBus
 from bus.mqtt import MqttLink
 from bus.options import KafkaOptions, MqttOptions, mqtt_options
 from bus.sqlite import Durability, SqliteBus
 from tests.brokers import fresh_namespace
+from tests.memory_bus import MemoryBus
+from tests.message_faults import Faults
 from tests.mosquitto import wired
 from tests.patience import until
 

@@ -4,9 +4,9 @@ import pytest
 
 from bus.clock import PacedClock
 from bus.contract import Message
-from bus.faults import Faults
-from bus.memory import MemoryBus
 from schemas.topics import EVENTS, JOURNAL
+from tests.memory_bus import MemoryBus
+from tests.message_faults import Faults
 from tests.patience import take_part
 
 KEYS = 4

@@ -12,7 +12,6 @@ import pytest
 from bus.bridge import Bridge
 from bus.clock import SystemClock
 from bus.contract import Message
-from bus.memory import MemoryBus
 from schemas.codec import Rejected, decode_event
 from schemas.commands import CommandData, Rebirth
 from schemas.events import (
@@ -27,6 +26,7 @@ from schemas.topics import COMMANDS, EVENTS, TELEMETRY, dead_letters
 from schemas.values import Strict
 from tests.brokers import need_brokers
 from tests.gangs import start, stop
+from tests.memory_bus import MemoryBus
 from tests.mosquitto import Mosquitto, wired
 from tests.patience import PATIENCE_S, until
 from tests.ports import free_port

@@ -51,7 +51,7 @@ async def test_a_window_of_messages_is_on_its_way_in_order(link: MqttLink, far: 
     assert not other.done()
     far.confirm((7, 9))
     await asyncio.gather(one, other)
-    assert (link.outbox.unconfirmed, link.outbox.counters.confirmed) == (0, 10)
+    assert link.outbox.unconfirmed == 0
 
 
 async def test_each_kind_has_its_address(link: MqttLink, far: Far) -> None:
@@ -89,7 +89,6 @@ async def test_a_lost_horizon_costs_a_repetition(
     assert far.heard[0].value == far.heard[2].value
     far.confirm((0, 1))
     await call
-    assert link.outbox.counters.resent >= 2
 
 
 async def test_what_is_unconfirmed_is_said_again_on_a_new_connection(

@@ -204,6 +204,31 @@ async def test_verify_finds_what_is_gone(tmp_path: Path, sql: str, words: str) -
     await bus.close()
 
 
+async def test_a_copy_beside_the_log_of_writes_of_the_file_before_says_so(tmp_path: Path) -> None:
+    """Who restores a copy as the error says would be told to restore it from a copy again."""
+    before, path = tmp_path / "before.db", tmp_path / "log.db"
+    await filled(before, 5000)
+    await filled(path, 1000)
+    bus = SqliteBus.open(path, CLOCK)
+    await bus.publish(Message(EVENTS.name, "k", b"x"))
+    shutil.copy(f"{path}-wal", tmp_path / "wal")
+    await bus.close()
+    shutil.copy(before, path)
+    shutil.copy(tmp_path / "wal", f"{path}-wal")
+    with pytest.raises(Unreadable, match=r"log.db-wal is of the file before: move it away"):
+        await _whole(path)
+    Path(f"{path}-wal").unlink()
+    await _whole(path)
+
+
+async def _whole(path: Path) -> None:
+    bus = SqliteBus.open_readonly(path, CLOCK)
+    try:
+        bus.verify()
+    finally:
+        await bus.close()
+
+
 @pytest.mark.parametrize("how", ["open", "open_readonly"])
 @pytest.mark.parametrize("kind", ["empty", "text", "foreign", "newer", "cut", "stub", "meta"])
 async def test_unfit_file_is_refused_with_one_sentence(tmp_path: Path, how: str, kind: str) -> None:

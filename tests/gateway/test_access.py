@@ -1,18 +1,21 @@
 """Who is let in, from where, how often; and what every answer carries."""
 
 import asyncio
+from collections import Counter
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from bus.clock import SystemClock
 from gateway.guard import Guard
-from gateway.limits import READS_BURST, SEEKS_AT_ONCE, STREAMS_EACH, Limits
+from gateway.limits import READS_AT_ONCE, READS_BURST, SEEKS_AT_ONCE, STREAMS_EACH, Limits
 from gateway.problems import Problem
-from gateway.subjects import LocalToken, Role
+from gateway.subjects import LocalToken, Role, Subject
 from tests.gateway.conftest import PORT, TOKEN, Serving, client_of
 
 
@@ -212,6 +215,52 @@ async def test_streams_are_bounded_by_subject_and_in_all(log: Path, serving: Ser
         for one in held:
             one.__exit__(None, None, None)
         assert limits.streams == 0
+
+
+async def test_many_reads_of_one_subject_take_turns_and_anothers_comes_between() -> None:
+    """A read is let go of where its answer begins: who takes it slowly keeps no place."""
+    limits, slow, sent = Limits(SystemClock()), asyncio.Event(), asyncio.Event()
+    at_work: Counter[str] = Counter()
+    begun: Counter[str] = Counter()
+
+    async def app(scope: Scope, _: Receive, send: Send) -> None:
+        name = scope["state"]["subject"].name
+        at_work[name] += 1
+        begun[name] += 1
+        if name == "many":
+            await slow.wait()
+        at_work[name] -= 1
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        if name == "many":
+            await sent.wait()
+        await send({"type": "http.response.body", "body": b""})
+
+    class Named:
+        stranger = ""
+
+        async def subject(self, headers: Mapping[str, str], _: object) -> Subject:
+            return Subject(headers["authorization"], Role.VIEWER)
+
+    guard = Guard(app, Named(), limits, asyncio.Event())
+    async with client_of(guard, {}) as client, asyncio.timeout(20.0):
+
+        def ask(name: str) -> asyncio.Task[httpx.Response]:
+            return asyncio.create_task(client.get("/api/v1/me", headers={"Authorization": name}))
+
+        many = [ask("many") for _ in range(3 * READS_AT_ONCE)]
+        while begun["many"] < READS_AT_ONCE:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert (await ask("one")).status_code == 200
+        assert begun["many"] == READS_AT_ONCE
+        slow.set()
+        while begun["many"] < len(many):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert not any(one.done() for one in many), "though nobody has taken an answer whole"
+        sent.set()
+        await asyncio.gather(*many)
+        many = [ask("many")]
+        await asyncio.gather(*many)
+    assert (limits._turns, limits._reading.total()) == ({}, 0)
 
 
 @pytest.mark.parametrize("ends", [True, False])

@@ -72,6 +72,50 @@ async def test_who_waits_for_an_answer_is_not_cut_off(monkeypatch: pytest.Monkey
         writer.close()
 
 
+async def test_of_too_many_the_newest_is_cut_off_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever holds thousands of them keeps the gateway from opening its log, else."""
+    monkeypatch.setattr(Connection, "most", 3)
+    async with listening() as port, asyncio.timeout(PATIENCE_S):
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        for one, _ in held:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(one.read(), 0.05)
+        with contextlib.suppress(ConnectionError):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            assert await asyncio.wait_for(reader.read(), 5.0) == b""
+            writer.close()
+        _, leaving = held.pop()
+        leaving.close()
+        answered = b""
+        while not answered:  # it is noticed a moment later
+            with contextlib.suppress(ConnectionError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(HEAD)
+                answered = await reader.read(15)
+                writer.close()
+        assert answered == b"HTTP/1.1 200 OK"
+        for _, leaving in held:
+            leaving.close()
+
+
+async def test_that_none_can_be_taken_is_said_once_in_a_while(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Asyncio said it, with a traceback, up to 2,048 times a second: a megabyte."""
+    loop, shortage = asyncio.get_running_loop(), connections.Shortage()
+    context = {
+        "message": "socket.accept() out of system resource",
+        "exception": OSError(24, "Too many open files"),
+    }
+    for _ in range(2048):
+        shortage(loop, context)
+    (said,) = caplog.records
+    assert "Too many open files" in said.getMessage()
+    assert "ulimit -n" in said.getMessage()
+    shortage(loop, {"message": "another thing"})
+    assert "another thing" in caplog.records[-1].getMessage()
+
+
 def test_a_process_may_have_more_open_than_a_shell_allows() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     says = (

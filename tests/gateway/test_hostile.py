@@ -1,5 +1,6 @@
 """A hostile client of the gateway, and a hostile log: what other files here do not try."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from bus.clock import SystemClock
 from bus.contract import Message
 from bus.sqlite import SqliteBus
+from gateway.outbox import Outbox
 from gateway.sealing import Seal
 from gateway.subjects import Role, Sight
 from scheduler.core.engine import Engine
@@ -15,6 +17,7 @@ from scheduler.core.stimuli import Cause, Input, LeaderStarted, Stimulus
 from scheduler.journal import write_entry
 from scheduler.policies.registry import make_policy
 from schemas.journal import NO_DIGEST
+from schemas.requests import Request
 from schemas.topics import JOURNAL
 from tests.builders import node_born, submitted
 from tests.gateway.conftest import Frozen, Serving
@@ -39,6 +42,29 @@ async def test_a_session_that_another_gateways_secret_sealed_lets_nobody_in() ->
     assert anna.name == "anna"
     for value in (theirs, ours[:-1], ours.swapcase(), "", "x" * 5000):
         assert await people.subject({}, {name: value}) is None
+
+
+async def test_of_two_at_once_under_a_key_at_two_gateways_each_is_told_of_its_own_alone(
+    tmp_path: Path, serving: Serving
+) -> None:
+    """Neither gateway finds the other's before it writes: the scheduler takes the first."""
+    key, ours = {"Idempotency-Key": "k1"}, {"verb": "job.cancel", "job": "j0"}
+    async with working(tmp_path) as (desk, log), serving(log) as first:
+        second = serving(log, authority=As(Role.TENANT, Sight.ALL_NAMES, "t"), keep_index=False)
+        async with second as served:
+
+            class Late(Outbox):
+                async def send(self, asked: Request, log_s: float | None) -> None:
+                    await first.ask(CORDON, 202, 0, reason="a secret plan", headers=key)
+                    await super().send(asked, log_s)
+
+            served.gateway.desk.outbox = Late(partial(SqliteBus.open, log), log)
+            refused = await during(desk, served.ask(ours, 422, headers=key))
+            assert refused["parameter"] == "Idempotency-Key"
+            assert "secret plan" not in str(refused)
+            assert len(await stored(served)) == 2
+            assert (await first.get("requests/k1"))["result"] == "done"
+            await served.gateway.desk.close()
 
 
 @pytest.mark.parametrize("sight", [Sight.ALL_NAMES, Sight.OWN_NAMES])

@@ -1,13 +1,20 @@
 """A job's file is read by the gateway as the command line reads it, within limits."""
 
+import asyncio
 import json
+import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fastapi import Response
 
+from explain import job_file
+from gateway import body as body_module, routes_requests
 from gateway.body import BODY_MAX_BYTES
 from gateway.routes_requests import YAML_MAX_BYTES
-from gateway.subjects import Role
+from gateway.subjects import Role, Subject
 from tests.console.conftest import Run
 from tests.console.test_job_file import SEVERAL
 from tests.gateway.conftest import Served, Serving
@@ -159,3 +166,80 @@ async def test_a_file_has_a_limit_and_yaml_a_lower_one(tmp_path: Path, serving: 
         for text in (7, None):
             answer = await served.client.post("/api/v1/job-file", json={"text": text})
             assert problem(answer, 422)["parameter"] == "text"
+
+
+async def test_who_sends_many_files_keeps_nobody_else_waiting_for_them_all(
+    tmp_path: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """YAML of 64 KiB takes a third of a second, and 30 may be sent at once."""
+    read_in_turn: list[bytes] = []
+    read_file = routes_requests._read_file
+
+    def slowly(text: bytes, form: dict[str, Any] | None, *, is_yaml: bool) -> Response:
+        time.sleep(0.1)
+        read_in_turn.append(text)
+        return read_file(text, form, is_yaml=is_yaml)
+
+    monkeypatch.setattr(routes_requests, "_read_file", slowly)
+
+    class Named:
+        stranger = ""
+
+        async def subject(self, headers: Mapping[str, str], _: object) -> Subject:
+            return Subject(headers["authorization"], Role.VIEWER)
+
+    async with working(tmp_path) as (_, log), serving(log, authority=Named()) as served:
+
+        async def send(name: str) -> None:
+            body = {"text": f"command: [{name}]"}
+            client = served.stranger(Authorization=name)
+            assert (await client.post("/api/v1/job-file", json=body)).status_code == 200
+
+        many = [asyncio.create_task(send("many")) for _ in range(10)]
+        await asyncio.sleep(0.05)
+        await asyncio.gather(send("one"), *many)
+    assert b"command: [one]" in read_in_turn[:3]
+
+
+async def test_of_very_many_wrong_names_few_are_compared(
+    tmp_path: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To find what each of 45,000 was meant to be took ten seconds, and nobody had a turn."""
+    compared: list[str] = []
+    unknown = job_file._unknown
+
+    def counting(field: str, known: list[str]) -> str:
+        compared.append(field)
+        return unknown(field, known)
+
+    monkeypatch.setattr(job_file, "_unknown", counting)
+    async with working(tmp_path) as (_, log), serving(log, role=Role.VIEWER) as served:
+        body = {"text": "", "form": {f"k{number}": 1 for number in range(2000)}}
+        answer = await served.client.post("/api/v1/job-file", json=body)
+    detail = problem(answer, 422)["detail"]
+    assert len(compared) == 20
+    assert "'k0' is no field of a job" in detail
+    assert detail.endswith("1980 more are no fields of a job.")
+
+
+async def test_of_many_bodies_of_one_subject_one_is_read_at_a_time(
+    tmp_path: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thirty large ones were read one right after another, and nobody else had a turn."""
+    read_at: list[int] = []
+    turns = 0
+
+    def parsed(*_: object) -> dict[str, Any]:
+        read_at.append(turns)
+        return {}
+
+    monkeypatch.setattr(body_module, "parse_object", parsed)
+    async with working(tmp_path) as (_, log), serving(log, role=Role.VIEWER) as served:
+        asked = [
+            asyncio.create_task(served.client.post("/api/v1/job-file", json={"text": "a"}))
+            for _ in range(10)
+        ]
+        while not all(one.done() for one in asked):
+            await asyncio.sleep(0)
+            turns += 1
+    assert len(set(read_at)) == 10, "others have a turn after each"

@@ -6,7 +6,6 @@ import pytest
 
 from bus.clock import PacedClock
 from bus.contract import Message
-from bus.memory import MemoryBus
 from gateway.cells import facts
 from gateway.feed import Feed, Fold
 from gateway.leading import SILENT_S, Leading
@@ -17,6 +16,7 @@ from schemas.journal import CellState
 from schemas.topics import CELLS
 from tests.gateway.conftest import Serving
 from tests.gateway.working import CORDON, during, working
+from tests.memory_bus import MemoryBus
 
 
 async def test_a_demo_that_has_ended_says_so_and_requests_wait(log: Path, serving: Serving) -> None:

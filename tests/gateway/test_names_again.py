@@ -7,8 +7,8 @@ import pytest
 
 from explain.answer import Answer
 from explain.documents import why_document
+from explain.ends import Ends
 from explain.reading import read_curves
-from explain.story import Ends
 from gateway.subjects import Role, Sight
 from scheduler.policies.interface import Target
 from schemas.events import OutputsKept

@@ -188,9 +188,9 @@ def test_each_subject_has_an_allowance_of_its_own(name: str) -> None:
     limits.read(name)
 
 
-async def test_jobs_are_chosen_once_for_an_answer(
-    log: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many jobs were chosen, each time."""
     choose, chosen = views.chosen_jobs, list[int]()
 
     def counted(*args: Any, **asked: Any) -> list[Job]:
@@ -199,6 +199,12 @@ async def test_jobs_are_chosen_once_for_an_answer(
         return found
 
     monkeypatch.setattr(views, "chosen_jobs", counted)
+    return chosen
+
+
+async def test_jobs_are_chosen_once_for_an_answer(
+    log: Path, serving: Serving, chosen: list[int]
+) -> None:
     async with serving(log) as served:
         page = await served.get("jobs", sort="-tenant", limit=3)
         assert chosen == [page["total"]]
@@ -206,16 +212,8 @@ async def test_jobs_are_chosen_once_for_an_answer(
 
 
 async def test_rows_are_passed_over_and_a_named_list_is_put_in_order_once(
-    log: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+    log: Path, serving: Serving, chosen: list[int]
 ) -> None:
-    choose, chosen = views.chosen_jobs, list[int]()
-
-    def counted(*args: Any, **asked: Any) -> list[Job]:
-        found = choose(*args, **asked)
-        chosen.append(len(found))
-        return found
-
-    monkeypatch.setattr(views, "chosen_jobs", counted)
     async with serving(log) as served:
         at: dict[str, Any] = {"entry": 900, "sort": "-gpus"}
         whole = (await served.get("jobs", limit=1000, **at))["jobs"]

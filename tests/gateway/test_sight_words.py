@@ -166,6 +166,13 @@ async def test_a_name_that_is_wrong_is_compared_with_some_alone(
         said = (await served.get("jobs/other-0250x", 404))["detail"]
         assert "nearest are other-02" in said
         assert len(compared[-1]) <= 500
+        # A tenant's own, of few letters, so that each is compared whole: two seconds for 500.
+        for number in range(500):
+            one = copy(first)
+            one.id = f"j{number:0127b}"
+            live.state.jobs[one.id] = one
+        await served.get(f"jobs/j{500:0127b}", 404)
+        assert sum(map(len, compared[-1])) * 128 <= 250_000
 
 
 @pytest.mark.parametrize("name", ["zeta-run", "zeta-run.", "zeta-run:", "zeta..run.:"])

@@ -20,7 +20,6 @@ from tempfile import TemporaryDirectory
 from bus.clock import PacedClock
 from bus.contract import Bus, Message, Record
 from bus.logfile import Head, write_log
-from bus.memory import MemoryBus
 from cloud_agent.agent import CloudAgentConfig, build_agent
 from runtime.build import Options
 from runtime.service import AgentService, Schedule
@@ -33,6 +32,7 @@ from scheduler.service_config import ServiceConfig
 from schemas.codec import encode, event
 from schemas.events import EventData, JobCancelled, JobSubmitted, PoolKind, RatePoint
 from schemas.topics import ALL_TOPICS, EVENTS
+from tests.memory_bus import MemoryBus
 
 FOLDER = Path(__file__).parent
 START_S = 1_767_571_200.0  # 2026-01-05T00:00:00Z

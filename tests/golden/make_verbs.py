@@ -14,7 +14,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from bus.clock import PacedClock
 from bus.contract import Message, Record
 from bus.logfile import Head, write_log
-from bus.memory import MemoryBus
 from bus.signing import Signer
 from scheduler.core.canonical import state_hash
 from scheduler.core.settings import Settings
@@ -25,6 +24,7 @@ from schemas.codec import encode, request
 from schemas.requests import VERB_NAMES, Request
 from schemas.topics import ALL_TOPICS, REQUESTS
 from tests.golden.make import FOLDER, START_S, agent, job
+from tests.memory_bus import MemoryBus
 
 KEY = Signer("golden", Ed25519PrivateKey.from_private_bytes(bytes([7] * 32)))
 #: When the run ends, and when its scheduler is restarted, in minutes.

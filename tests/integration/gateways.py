@@ -19,14 +19,6 @@ VERBS = (
     "job.submit", "job.cancel", "job.hold", "job.release", "job.logs", "node.cordon",
     "node.uncordon", "node.drain", "quota.set",
 )  # fmt: skip
-TRAIN = {
-    "agent__name": "train",
-    "agent__runs": "simulated",
-    "agent__pool": "train",
-    "agent__pool_kind": "training",
-    "agent__nodes": "n0,n1",
-    "agent__gpus_per_node": 2,
-}
 
 
 def configured(folder: Path, kafka: str, robots: int = 1) -> tuple[str, list[str]]:

@@ -24,6 +24,16 @@ from tests.builders import submitted
 from tests.patience import PATIENCE_S, wait_until, whole_lines
 from tests.ports import send
 
+#: An agent of two nodes with two GPUs each, as variables.
+TRAIN = {
+    "agent__name": "train",
+    "agent__runs": "simulated",
+    "agent__pool": "train",
+    "agent__pool_kind": "training",
+    "agent__nodes": "n0,n1",
+    "agent__gpus_per_node": 2,
+}
+
 
 @dataclass
 class Service:

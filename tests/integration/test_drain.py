@@ -16,18 +16,10 @@ from scheduler.core.state import ClusterState
 from scheduler.journal import recover
 from schemas.journal import JournalEntry, decode_entry
 from schemas.topics import JOURNAL
-from tests.integration.processes import Fleet, job, ready, submit
+from tests.integration.processes import TRAIN, Fleet, job, ready, submit
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
-TRAIN = {
-    "agent__name": "train",
-    "agent__runs": "simulated",
-    "agent__pool": "train",
-    "agent__pool_kind": "training",
-    "agent__nodes": "n0,n1",
-    "agent__gpus_per_node": 2,
-}
 
 
 async def tidegate(*arguments: object) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.gateways import TRAIN, Gateways, configured, until
-from tests.integration.processes import Fleet
+from tests.integration.gateways import Gateways, configured, until
+from tests.integration.processes import TRAIN, Fleet
 from tests.patience import PATIENCE_S, wait_until
 from tidegate_client import Client, Job, Refused
 

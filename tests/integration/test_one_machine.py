@@ -11,19 +11,11 @@ from bus.sqlite import SqliteBus
 from console.main import main
 from scheduler.journal import recover
 from services.metrics import METRICS, RoleName
-from tests.integration.processes import Fleet, Service, job, ready, submit, until
+from tests.integration.processes import TRAIN, Fleet, Service, job, ready, submit, until
 from tests.patience import PATIENCE_S
 
 SIMULATED = ("--set", "agent.runs=simulated")
-TRAIN = {
-    "agent__name": "train",
-    "agent__runs": "simulated",
-    "agent__pool": "train",
-    "agent__pool_kind": "training",
-    "agent__nodes": "n0,n1",
-    "agent__gpus_per_node": 2,
-    "agent__effects_file": "effects.jsonl",
-}
+RECORDED = TRAIN | {"agent__effects_file": "effects.jsonl"}
 
 
 def names(service: Service, role: RoleName) -> tuple[set[str], set[str]]:
@@ -36,7 +28,7 @@ def names(service: Service, role: RoleName) -> tuple[set[str], set[str]]:
 @pytest.mark.slow
 async def test_a_job_runs_and_all_end_in_good_order(file_fleet: Fleet) -> None:
     scheduler = file_fleet.start("scheduler")
-    agent = file_fleet.start("cloud-agent", **TRAIN)
+    agent = file_fleet.start("cloud-agent", **RECORDED)
     edge = file_fleet.start(
         "edge-agent",
         agent__name="edge-1",

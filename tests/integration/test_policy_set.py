@@ -8,8 +8,8 @@ import pytest
 
 from bus.clock import SystemClock
 from bus.sqlite import SqliteBus
-from tests.integration.processes import Fleet, job, ready, submit
-from tests.integration.test_drain import TRAIN, happened, now, tidegate, until
+from tests.integration.processes import TRAIN, Fleet, job, ready, submit
+from tests.integration.test_drain import happened, now, tidegate, until
 
 
 @pytest.mark.slow

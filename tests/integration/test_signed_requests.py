@@ -24,19 +24,11 @@ from schemas.journal import JournalEntry, decode_entry
 from schemas.requests import CancelJob, CordonNode, Request, UncordonNode, VerbData
 from schemas.topics import EVENTS, JOURNAL, REQUESTS, dead_letters
 from schemas.values import MAX_MESSAGE_BYTES
-from tests.integration.processes import Fleet, job, ready, submit, until
+from tests.integration.processes import TRAIN, Fleet, job, ready, submit, until
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
-TRAIN = {
-    "agent__name": "train",
-    "agent__runs": "simulated",
-    "agent__pool": "train",
-    "agent__pool_kind": "training",
-    "agent__nodes": "n0,n1",
-    "agent__gpus_per_node": 2,
-}
 
 
 def make_key(folder: Path, key_id: str) -> Path:

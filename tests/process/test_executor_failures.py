@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ LOST, MISSING = shell("exit 0", workdir="/no/such/folder"), Program(argv=["no-su
             shell("echo loading; kill -9 $$"),
             (0,),
             True,
-            r"rank 0 was killed by signal 9, perhaps out of memory: loading$",
+            r"rank 0 was killed by signal 9, perhaps out of memory; it wrote last: loading$",
         ),
         (shell("kill -SEGV $$"), (0,), True, r"rank 0 was killed by signal 11"),
         (
@@ -221,3 +222,28 @@ def test_a_start_right_after_one_that_failed_at_once_is_carried_out(jig: Bench) 
     jig.start(python(TRAINER), epoch=2)
     assert jig.hears(GangStarted).epoch == 2
     assert [one.epoch for one in jig.all(GangFailed)] == [1]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Bench]:
+    """A bench whose agent has a disk of 4 MiB."""
+    disk = tmp_path / "agent"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m,mode=711", "small", disk], check=True)
+    try:
+        with bench(tmp_path) as made:
+            yield made
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_a_job_that_is_done_is_done_also_on_a_full_disk(small: Bench) -> None:
+    small.start(shell("cat /dev/zero > all; true"))
+    small.hears(GangCompleted)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_why_a_job_failed_is_known_also_on_a_full_disk(small: Bench) -> None:
+    small.start(shell("cat /dev/zero > all; echo no room for shard 7; exit 3"))
+    assert "rank 0 ended with exit code 3: no room for shard 7" in small.fails(retriable=True).error

@@ -8,10 +8,10 @@ from hypothesis import given, settings, strategies as st
 
 from bus.clock import PacedClock
 from bus.contract import Bus, Fenced, Message
-from bus.memory import MemoryBus
 from bus.sqlite import SqliteBus
 from schemas.topics import CELLS, COMMANDS, EVENTS
 from tests.effort import examples
+from tests.memory_bus import MemoryBus
 
 TOPICS = [EVENTS.name, COMMANDS.name, CELLS.name]
 DAY_S = 24 * 3600.0

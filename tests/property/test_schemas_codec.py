@@ -31,7 +31,6 @@ from schemas.journal import (
     encode_snapshot,
     follows,
 )
-from schemas.upcast import CannotUpcast, upcast
 from tests.effort import examples
 from tests.strategies import json_values, payloads
 
@@ -203,23 +202,6 @@ def test_newer_versions_ask_for_an_upgrade(sent: Any, version: int) -> None:
     read = decode_event(orjson.dumps(raw))
     assert isinstance(read, Rejected)
     assert (read.kind, read.field) == ("newer_version", "type")
-
-
-@given(st.dictionaries(st.text(max_size=5), json_values(), max_size=4))
-def test_upcasting_gives_the_next_form_or_says_why_not(data: dict[str, Any]) -> None:
-    def rename(old: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        old["node"] = old.pop("host").lower()
-        return "tidegate.node.died.v1", old
-
-    before = orjson.dumps(data)
-    try:
-        name, new = upcast("tidegate.node.died.v0", data, {"tidegate.node.died.v0": rename})
-    except CannotUpcast:
-        assert not isinstance(data.get("host"), str)
-    else:
-        assert name == "tidegate.node.died.v1"
-        assert new["node"] == data["host"].lower()
-    assert orjson.dumps(data) == before
 
 
 @pytest.mark.parametrize("payload", [*EVENTS, *COMMANDS], ids=lambda p: p.TYPE)

@@ -8,7 +8,6 @@ import pytest
 from bus.bridge import Bridge
 from bus.clock import SystemClock
 from bus.contract import Message, Record
-from bus.memory import MemoryBus
 from bus.mqtt import MqttLink
 from bus.options import MqttOptions, Tls
 from bus.signing import Signer, Verifier
@@ -20,6 +19,7 @@ from schemas.commands import Rebirth
 from schemas.events import NodeDied
 from schemas.topics import COMMANDS, EVENTS
 from tests.brokers import need_brokers
+from tests.memory_bus import MemoryBus
 from tests.mosquitto import wired
 from tests.patience import PATIENCE_S, until
 from tests.post import ordered

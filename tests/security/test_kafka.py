@@ -27,8 +27,8 @@ from schemas.topics import (
 )
 from tests.brokers import JARS, JAVA, need_brokers
 from tests.integration.conftest import AGENTS
-from tests.integration.gateways import TRAIN, Gateways, configured, until as holds
-from tests.integration.processes import Fleet
+from tests.integration.gateways import Gateways, configured, until as holds
+from tests.integration.processes import TRAIN, Fleet
 from tests.patience import PATIENCE_S, wait_until
 from tests.ports import answers, free_port
 from tests.security.secure_broker import COMPOSE, certs, until

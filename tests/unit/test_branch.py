@@ -280,6 +280,7 @@ def test_an_old_log_is_branched(name: str) -> None:
         (("--entry", 26, "--add-nodes", "train=999999999"), "--add-nodes"),
         (("--entry", 26, "--demand", "nan"), "--demand"),
         (("--request", '{"verb": "node.paint", "node": "n"}'), "'node.paint' is no verb"),
+        (("--request", '{"verb": "node.drain", "node": "n"}'), "node.drain.by_s: is missing"),
         (("--request", '{"verb": "job.logs", "job": "j"'), "--request"),
         (("--entry", 26, "--request", '{"verb": "node.cordon", "node": "nobody"}'), "--request"),
         (("--entry", 26, "--demand", "-1"), "--demand"),

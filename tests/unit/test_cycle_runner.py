@@ -10,7 +10,6 @@ import pytest
 
 from bus.clock import SystemClock
 from bus.contract import Message
-from bus.memory import MemoryBus
 from scheduler import journal
 from scheduler.core.engine import Answer, Engine, Question
 from scheduler.core.settings import Settings
@@ -28,6 +27,7 @@ from schemas.events import EventData
 from schemas.journal import decode_entry
 from schemas.topics import EVENTS, JOURNAL
 from tests.builders import node_born, submitted
+from tests.memory_bus import MemoryBus
 from tests.patience import PATIENCE_S
 from tests.snapshots import Job, Pool, snapshot
 

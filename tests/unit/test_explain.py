@@ -7,24 +7,32 @@ import pytest
 
 from bus.clock import PacedClock
 from bus.contract import Message
-from bus.memory import MemoryBus
 from console.panel import plain_panel
 from explain.answer import Answer, Reading
 from explain.documents import WhyDocument, why_document
+from explain.ends import End, Ends, Kept
 from explain.reading import WhichCell, read_bus, read_story
 from explain.rows import jobs_table
-from explain.story import End, Ends, Kept, Story
+from explain.story import Story
 from explain.why_text import plain_why
 from explain.wording import WORTH
 from scheduler.core.stimuli import TimePassed
 from scheduler.policies.interface import Figure, Reason, Target
 from schemas.codec import cell_state, encode
-from schemas.events import JobSubmitted, NodeDied, OutputsKept, WorkerFailed, WorkerStopped
+from schemas.events import (
+    CheckpointCommitted,
+    JobSubmitted,
+    NodeDied,
+    OutputsKept,
+    WorkerFailed,
+    WorkerStopped,
+)
 from schemas.journal import CellState, JournalEntry, decode_entry
 from schemas.requests import CancelJob, PauseCell, ResumeCell
 from schemas.topics import CELLS, JOURNAL
 from tests.builders import request_of
 from tests.console.stories import START_S, Teller, job, node, sized, tell
+from tests.memory_bus import MemoryBus
 
 JOBS = ("grown", "victim", "mover", "done", "waiter", "dropped")
 
@@ -171,6 +179,36 @@ def test_where_outputs_are_is_told_of_a_job_that_is_done() -> None:
     answer = Answer.of(reading_of(told), story_of(told, "done"))
     assert answer is not None
     assert "outputs/1; not kept: x.csv" in plain_panel(answer, 200)
+
+
+def stored(*commits: tuple[int, str]) -> Answer:
+    """Tell of a job that runs, and whose checkpoints are stored in this order."""
+    told = Teller()
+    told.feed(node("n0", "training", "training"))
+    told.feed(job("done"))
+    starts = Target("training", (("n0", 1),))
+    told.decides(sized("done", "starts", "market.price", 0, 1), targets={"done": starts})
+    told.up("done")
+    for step, uri in commits:
+        fields = {"job": "done", "epoch": told.state.jobs["done"].epoch, "step": step, "uri": uri}
+        told.feed(CheckpointCommitted.model_validate({**fields, "size_mib": 3, "cost_s": 1.0}))
+    answer = Answer.of(reading_of(told), story_of(told, "done"))
+    assert answer is not None
+    return answer
+
+
+def test_where_the_newest_checkpoint_of_a_job_is_is_told() -> None:
+    answer = stored((20, "file:///c/done/1-20"), (30, "file:///c/done/1-30"), (25, "late"))
+    why = why_document(answer)
+    assert why.checkpoint is not None
+    assert (why.checkpoint.step, why.checkpoint.uri) == (30, "file:///c/done/1-30")
+    told = plain_why(orjson.loads(orjson.dumps(why)), 100)
+    assert "step 30, 3 MiB, in file:///c/done/1-30" in told
+    assert "Step 30, 3 MiB, in file:///c/done/1-30" in plain_panel(answer, 200)
+
+
+def test_a_simulated_checkpoint_is_nowhere() -> None:
+    assert stored((20, "simulated:done/20")).story.checkpoint is None
 
 
 def test_a_job_that_is_over_says_how_long_it_took_not_why_it_once_had_gpus() -> None:
@@ -347,6 +385,12 @@ def test_who_may_see_a_part_is_told_as_what_others_were_ahead(
     document = orjson.loads(orjson.dumps(why_document(answer)))
     assert f"  {title}: {who}\n" in plain_why(document, 400)
     assert title.capitalize() in plain_panel(answer, 400)
+
+
+def test_a_job_that_has_left_a_node_that_goes_back_is_not_told_to_be_on_it(told: Teller) -> None:
+    mover = told.state.jobs["mover"]
+    (row,) = jobs_table(reading_of(told), [mover], {}).jobs
+    assert (row.state, row.why_in_short) == ("running", "its node went back")
 
 
 def test_a_job_waits_for_nodes_while_none_is_there_whatever_was_the_reason_before() -> None:

@@ -164,6 +164,28 @@ def test_a_job_that_the_policy_moves_from_a_drained_node_says_so_whatever_the_po
     ]
 
 
+def test_a_job_that_was_moved_for_a_drain_says_so_beside_what_the_policy_says() -> None:
+    """What a policy says of a move is what the job gains; that alone would not be the cause."""
+    cell, story = Cell(now_s=1000.0), Story("j0")
+    cell.feed(node_born("n0"))
+    cell.feed(submitted("j0", gpus_min=1))
+    request = {"subject": "ann", "reason": "new kernel", "args": {"verb": "node.drain"}}
+    drain = {"node": "n0", "request": "r1", "by": "ann", "by_s": 900.0, "force": False}
+    gains = {"job": "j0", "reason": REASON | {"verb": "migrates", "rule": "market.price"}}
+    for one in (
+        entry(60.0, "TimePassed", {}, ["GangStarting", placed("n0")]),
+        entry(120.0, "Requested", {"request": request}, ["DrainStarted", drain]),
+        entry(180.0, "TimePassed", {}, ["JobExplained", gains], ["GangScaling", onto("n1")]),
+        entry(240.0, "TimePassed", {}, ["GangRunning", {"job": "j0"}]),
+    ):
+        story.take(one)
+    reading = Reading("default", cell.state, 0.0, 1000.0, 1000.0)
+    answer = Answer(reading, story, cell.job("j0"), tuple(history(story)))
+    assert answer.asked == ["moved at d0 00:03, since n0 is drained by ann: new kernel"]
+    story.take(entry(300.0, "TimePassed", {}, ["GangScaling", onto("n1", "n2")]))
+    assert answer.asked == [], "another change since"
+
+
 def test_a_job_whose_only_node_is_cordoned_says_so_and_how_that_ends() -> None:
     cell = Cell(now_s=1000.0)
     cell.feed(node_born("n0"))

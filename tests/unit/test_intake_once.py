@@ -1,27 +1,18 @@
 """Taken once, and taken at all: after crashes, forgeries, lost offsets and floods of sources."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
-from bus.memory import MemoryBus
 from scheduler import dedupe
 from schemas.commands import StartGang
 from schemas.events import CommandAcknowledged, WorkerStarted, WorkerStopped
 from schemas.topics import EVENTS
 from tests.builders import START_S, node_born, submitted
-from tests.desk import Desk, measured, open_desk
+from tests.desk import Desk, measured
+from tests.memory_bus import MemoryBus
 
 pytestmark = pytest.mark.slow
 
 BOOT = int(START_S // 60)
-
-
-@pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    async with open_desk("memory", tmp_path) as desk:
-        yield desk
 
 
 async def test_an_agent_is_heard_after_a_crash_however_much_it_had_said(desk: Desk) -> None:

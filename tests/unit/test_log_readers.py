@@ -1,10 +1,5 @@
 """Who may read which log, how many at once, and what their agents are told; none of it decided."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
-
 from scheduler.log_readers import READERS_EACH, READERS_MAX, READERS_TENANTS
 from scheduler.service import SchedulerService
 from schemas.commands import SendLog
@@ -12,14 +7,8 @@ from schemas.events import NodeBorn
 from schemas.requests import ReadLog
 from schemas.topics import COMMANDS
 from tests.builders import node_born, submitted
-from tests.desk import Desk, open_desk
+from tests.desk import Desk
 from tests.unit.test_requests import ask, done, letters, refusals
-
-
-@pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    async with open_desk("memory", tmp_path) as desk:
-        yield desk
 
 
 async def running(desk: Desk) -> SchedulerService:

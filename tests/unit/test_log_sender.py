@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from bus.clock import PacedClock
-from bus.memory import MemoryBus
 from explain.reading import pieces_for
 from runtime.build import Options, build
 from runtime.core import NodeSpec
@@ -31,6 +30,7 @@ from schemas.logs import CHUNK_BYTES, LogChunk
 from schemas.topics import LOGS
 from tests.cluster_desk import NoMeter
 from tests.heard import Step, Timed
+from tests.memory_bus import MemoryBus
 
 START_S = 1_000_000.0 - 1_000_000.0 % 60
 SPEC = NodeSpec("n1", "train", "training", 1, "cpu", 0)
@@ -144,7 +144,7 @@ async def test_another_job_under_the_name_of_a_reader_is_another_reading(world: 
     pieces = await world.pieces()
     assert [one.written for one in pieces if one.job == "j"] == [b"1 ", b"more"]
     assert [one.written for one in pieces if one.job == "k"] == [b" "]
-    read = [one async for _, one in pieces_for(world.bus, 0, "r", "j")]
+    read = [one async for *_, one in pieces_for(world.bus, 0, "r", "j")]
     shown = [one for one in read if one is not None]
     assert {one.job for one in shown} == {"j"}, "who reads j is shown nothing of k"
 

@@ -1,8 +1,7 @@
 """Who may join which pool: as the operator listed it, or as they come where nothing is listed."""
 
 import tomllib
-from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 import pytest
 from pydantic import ValidationError
@@ -17,18 +16,12 @@ from schemas.requests import AcceptNode, RefuseNode, Request, VerbData
 from schemas.topics import EVENTS, REQUESTS
 from services.config import Config
 from tests.builders import node_born, submitted
-from tests.desk import Desk, open_desk
+from tests.desk import Desk
 
 RULES = (
     PoolRule("train", "training", 8, agents=("agent-train",)),
     PoolRule("edge", "edge", 2, 0.5, ("edge-*",)),
 )
-
-
-@pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    async with open_desk("memory", tmp_path) as desk:
-        yield desk
 
 
 def edge(name: str, speed_factor: float = 0.5, gpus: int = 2, pool: str = "edge") -> NodeBorn:

@@ -4,10 +4,10 @@ import asyncio
 
 from bus.clock import PacedClock, SystemClock
 from bus.contract import BusError, Message, Unfit
-from bus.memory import MemoryBus
 from runtime.publisher import Publisher
 from runtime.spool import Spool, SpooledMessage
 from schemas.topics import EVENTS
+from tests.memory_bus import MemoryBus
 from tests.patience import until
 
 

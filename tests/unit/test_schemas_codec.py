@@ -33,7 +33,6 @@ from schemas.events import (
 )
 from schemas.parse import repeated_key
 from schemas.programs import Program, check_carried
-from schemas.upcast import UPCASTERS, CannotUpcast, Step, upcast
 from schemas.values import (
     MAX_GPUS_PER_NODE,
     MAX_MESSAGE_BYTES,
@@ -272,35 +271,9 @@ def test_an_event_is_no_command() -> None:
     assert read.kind == "misplaced"
 
 
-def test_old_events_are_brought_up_to_date() -> None:
-    steps: dict[str, Step] = {
-        "tidegate.node.died.v-1": lambda old: (
-            "tidegate.node.died.v0",
-            {"host": old["machine"]},
-        ),
-        "tidegate.node.died.v0": lambda old: ("tidegate.node.died.v1", {"node": old["host"]}),
-    }
-    old = {**measured(), "type": "tidegate.node.died.v-1", "data": {"machine": "edge-7"}}
-    read = decode_event(orjson.dumps(old), upcasters=steps)
-    assert not isinstance(read, Rejected)
-    assert (read.type, getattr(read.data, "node", None)) == ("tidegate.node.died.v1", "edge-7")
-
-    for data, field in (({}, "data"), ([], "type"), ({"machine": 5}, "data.node")):
-        bad = decode_event(orjson.dumps({**old, "data": data}), upcasters=steps)
-        assert isinstance(bad, Rejected)
-        assert bad.field == field
-    assert rejected(orjson.dumps(old)).kind == "unknown_type"
-
-
-def test_a_circle_of_upcasters_ends() -> None:
-    with pytest.raises(CannotUpcast, match="circle"):
-        upcast("a", {}, {"a": lambda old: ("b", old), "b": lambda old: ("a", old)})
-
-
-def test_upcasters_start_from_old_types_and_end_at_known_ones() -> None:
+def test_no_two_payloads_have_one_type() -> None:
     known = {payload.TYPE for payload in (*EVENTS, *COMMANDS)}
     assert len(known) == len(EVENTS) + len(COMMANDS)
-    assert not UPCASTERS.keys() & known
 
 
 def largest_program() -> Program:

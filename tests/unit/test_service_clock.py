@@ -1,8 +1,7 @@
 """Clocks that are set: what a leader does while its own is wrong, and after one that was."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -15,7 +14,7 @@ from schemas.commands import RenewLease
 from schemas.requests import CordonNode, PauseCell, UncordonNode
 from schemas.topics import EVENTS, dead_letters
 from tests.builders import node_born, request_of, submitted
-from tests.desk import Desk, measured, open_desk
+from tests.desk import Desk, measured
 from tests.unit.test_requests import ask, done
 
 DAY_S = 86_400.0
@@ -103,12 +102,6 @@ class Wrong:
 
     def leave(self) -> None:
         self._clock.leave()
-
-
-@pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    async with open_desk("memory", tmp_path) as desk:
-        yield desk
 
 
 def led(desk: Desk, off_s: Callable[[], float]) -> SchedulerService:

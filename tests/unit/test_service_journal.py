@@ -8,7 +8,6 @@ import pytest
 
 from bus.clock import PacedClock
 from bus.contract import Message, Unreadable
-from bus.memory import MemoryBus
 from scheduler import journal
 from scheduler.core.canonical import state_hash, state_to_json
 from scheduler.core.engine import Engine
@@ -27,6 +26,7 @@ from schemas.journal import (
 )
 from schemas.topics import JOURNAL, SNAPSHOTS
 from tests.builders import START_S, Cell, node_born, submitted
+from tests.memory_bus import MemoryBus
 
 
 def entries() -> tuple[Cell, list[bytes]]:

@@ -1,8 +1,6 @@
 """A scheduler that learns: what agents report becomes curves in the journal, and nothing is fitted
 again when that is replayed."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,13 +14,7 @@ from scheduler.service import SchedulerService
 from schemas.events import CommandAcknowledged, JobProgressed, WorkerStarted
 from schemas.topics import JOURNAL
 from tests.builders import node_born, submitted
-from tests.desk import Desk, kinds, open_desk
-
-
-@pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    async with open_desk("memory", tmp_path) as desk:
-        yield desk
+from tests.desk import Desk, kinds
 
 
 def begin(desk: Desk, **config: Any) -> SchedulerService:

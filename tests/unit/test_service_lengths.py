@@ -1,8 +1,6 @@
 """A job without a total in the running system: it ends when its program does, what is thought of
 its length is in the journal, and nobody promises when it will have ended."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,13 +15,7 @@ from schemas.commands import StartGang
 from schemas.events import CommandAcknowledged, JobSubmitted, WorkerStarted, WorkerStopped
 from schemas.topics import JOURNAL
 from tests.builders import node_born, progressed, submitted
-from tests.desk import Desk, kinds, open_desk
-
-
-@pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    async with open_desk("memory", tmp_path) as desk:
-        yield desk
+from tests.desk import Desk, kinds
 
 
 def endless(job: str, **more: Any) -> JobSubmitted:

@@ -11,7 +11,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bus.clock import Clock, SystemClock
 from bus.contract import Bus, Message
-from bus.memory import MemoryBus
 from bus.signing import Signer, Verifier
 from cloud_agent.agent import CloudAgentConfig, build_agent
 from runtime.build import Options
@@ -24,6 +23,7 @@ from services.agents import AgentRole
 from services.config import load
 from services.logs import Log
 from tests.desk import open_desk
+from tests.memory_bus import MemoryBus
 from tests.patience import until
 from tests.post import ordered
 

@@ -4,7 +4,6 @@ import json
 import logging
 import math
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,7 @@ from services.decisions import tell_decisions
 from services.logs import configure
 from services.sections import LogSection
 
-
-@pytest.fixture(autouse=True)
-def _as_it_was() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
-    logging.captureWarnings(capture=False)
+pytestmark = pytest.mark.usefixtures("logging_as_it_was")
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:

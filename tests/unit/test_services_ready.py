@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-import logging
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 
 from bus.clock import SystemClock
 from bus.contract import BusError, Message, Unreadable
-from bus.memory import MemoryBus
 from scheduler.intake import Intake
 from scheduler.service_config import ServiceConfig
 from schemas.topics import EVENTS, JOURNAL, TELEMETRY
@@ -25,16 +23,10 @@ from services.metrics import Sample
 from services.probe import BusProbe
 from services.refusals import TOLD_MAX, Refusals
 from services.sections import LogSection
+from tests.memory_bus import MemoryBus
 from tests.patience import until
 
-
-@pytest.fixture(autouse=True)
-def _as_it_was() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
-    logging.captureWarnings(capture=False)
+pytestmark = pytest.mark.usefixtures("logging_as_it_was")
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:

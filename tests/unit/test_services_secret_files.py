@@ -1,9 +1,8 @@
 """A service that starts warns of secrets that every user of the machine can read."""
 
 import json
-import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -13,14 +12,7 @@ from services.config import Config, load
 from services.metrics import RoleName, Sample
 from services.secret_files import open_to_all
 
-
-@pytest.fixture(autouse=True)
-def _as_it_was() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
-    logging.captureWarnings(capture=False)
+pytestmark = pytest.mark.usefixtures("logging_as_it_was")
 
 
 class Brief:

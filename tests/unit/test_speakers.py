@@ -1,8 +1,6 @@
 """Who may say what: agents of what they hold, tenants of their own jobs, nobody else anything."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -24,13 +22,7 @@ from schemas.events import (
 from schemas.programs import Program
 from schemas.topics import EVENTS
 from tests.builders import node_born, progressed, submitted
-from tests.desk import Desk, measured, open_desk
-
-
-@pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    async with open_desk("memory", tmp_path) as desk:
-        yield desk
+from tests.desk import Desk, measured
 
 
 async def refused(desk: Desk) -> list[tuple[str, str]]:

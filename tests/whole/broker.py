@@ -14,8 +14,8 @@ import numpy as np
 from bus.clock import PacedClock
 from bus.contract import BusError, Message, Record
 from bus.log import LogConsumer, LogProducer
-from bus.memory import MemoryBus
 from bus.transactions import Positions
+from tests.memory_bus import MemoryBus
 from tests.whole.process import Process
 
 T = TypeVar("T")

@@ -50,6 +50,12 @@ export function Output(props: { id: string; why: Schemas["WhyDocument"]; row: Jo
           {why.output.agents.join(", ")}.
         </p>
       )}
+      {why.checkpoint != null && (
+        <p class="text">
+          Its newest checkpoint, of step {count(why.checkpoint.step)} and {count(why.checkpoint.size_mib)} MiB, is in{" "}
+          <code>{why.checkpoint.uri}</code>.
+        </p>
+      )}
       {why.outputs !== null && (
         <p class="text">
           {why.outputs.files === 0 ? "No outputs were kept." : <Outputs of={why.outputs} />}

@@ -13,10 +13,10 @@ from operator import attrgetter
 
 from bus.clock import Clock
 from bus.contract import Closed, Fenced, Message, Record
-from bus.faults import Faults
 from bus.log import TOMBSTONE_S, Doorbell, LogConsumer, LogProducer, Pending, check_message, expired
 from bus.transactions import Positions
 from schemas.topics import ALL_TOPICS
+from tests.message_faults import Faults
 
 _offset = attrgetter("offset")
 
