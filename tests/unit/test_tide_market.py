@@ -121,9 +121,21 @@ def test_what_jobs_could_do_at_sites_that_are_alike_is_worked_out_once(
     many = opened(seen)
     assert few.market.alike.tolist() == list(range(10))
     assert many.market.alike.tolist() == [0, 1, 2, 3, 3, 3, 3, 4, 5, 6]
-    assert [len(one.market.rate) for one in (few, many)] == [11, 8]
+    assert [len(one.market.rate) for one in (few, many)] == [10, 8]
     assert (few.value == many.value).all()
     assert plan(seen) == each
+
+
+def test_two_sites_that_are_alike_are_more_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have as many parts as if they were not: one for who runs there, one for all others."""
+    pools = [Pool(f"train-{one}", nodes=2) for one in range(2)]
+    jobs = [Job(f"a{one}", held={f"train-{one}-000": 4}, checkpoint_mib=9e3) for one in range(2)]
+    seen = columns(snapshot(pools, [*jobs, Job("b")]), attained_gpu_s=[9.0, 9.0, 0.0])
+    few = opened(seen)
+    monkeypatch.setattr(market, "_AT_ONCE", 0)
+    many = opened(seen)
+    assert many.market.alike.tolist() == [0, 0]
+    assert (few.value == many.value).all()
 
 
 def test_what_a_change_costs() -> None:

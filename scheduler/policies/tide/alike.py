@@ -46,7 +46,7 @@ def alike_sites(seen: Snapshot, sites: Ints, gpus: Ints) -> tuple[Ints, Ints]:
     return found, np.array(first, dtype=np.int64)
 
 
-def lots_at(kind: Ints, speed: Floats, alike: Ints, home: Ints, rate: Floats) -> tuple[Ints, ...]:
+def lots_at(kind: Ints, speed: Floats, alike: Ints, rate: Floats) -> tuple[Ints, ...]:
     """Put sites of one kind together at which most jobs are about as fast as at the fastest.
 
     Nobody would move from one of them to another for the difference, see `STAY`. The lots, and the
@@ -56,23 +56,14 @@ def lots_at(kind: Ints, speed: Floats, alike: Ints, home: Ints, rate: Floats) ->
         kind: (S,)
         speed: (S,) of the sites' GPUs.
         alike: (S,) of `Market`.
-        home: (r,)
-        rate: (A + 1, r, k)
+        rate: (p, r, k) of `Market`.
     """
-
-    def whole(site: int) -> Floats:
-        """(r, k) at a site; at the edge who runs may keep a size that nobody else is given."""
-        own: Floats = rate[alike[site]]
-        if kind[site] == _EDGE:
-            own = np.where((home == site)[:, None], rate[-1], own)
-        return own
-
     found: list[list[int]] = []
     for one in np.argsort(-speed, kind="stable").tolist():
         for lot in found:
             if kind[lot[0]] != kind[one]:
                 continue
-            if alike[lot[0]] == alike[one] or _alike(whole(lot[0]), whole(one)):
+            if alike[lot[0]] == alike[one] or _alike(rate[alike[lot[0]]], rate[alike[one]]):
                 lot.append(one)
                 break
         else:

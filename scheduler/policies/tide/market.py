@@ -31,9 +31,9 @@ _TRAINING, _EDGE = int(Kind.TRAINING), int(Kind.EDGE)
 class Market:
     """r jobs, S sites, k levels. Level 0 is no GPU; a job is at one site at most.
 
-    What a job could do at a site is the same at sites that are alike. So such columns have A + 1
-    parts: for who runs elsewhere or waits one of all sites that are alike; and the last, for who
-    runs, of where it runs. `part_of` says which it is.
+    What a job could do at a site is the same at sites that are alike, unless it runs there. Columns
+    of that have p parts: one for each group of such sites, and where a group has several, a last
+    one for those who run there. `part_of` says which it is.
     """
 
     now_s: float
@@ -44,18 +44,19 @@ class Market:
     lots: tuple[Ints, ...]  #: Sites that have one price, together (`lots_at`).
     lot: Ints  #: (S + 1,) of each site, as an index into `lots`; the last is -1, for none.
     gpus: Ints  #: (S,) for all of the jobs together.
-    alike: Ints  #: (S,) the part of the columns that each site has.
+    alike: Ints  #: (S,) the part of each site.
+    own: Ints  #: (r,) the part of each job where it runs.
     home: Ints  #: (r,) site where it runs, -1: it waits, or must leave where it is.
     present: Ints  #: (r,) level held there.
     base: Ints  #: (r,) smallest level.
     work: Floats  #: (r,) left, in the unit of `rate`.
     work_s: Floats  #: (r,) time it takes on one GPU at the base size's speed.
-    rate: Floats  #: (A + 1, r, k) work per second; never falls with size; 0 where it may not run.
-    #: (A + 1, r, k) levels that are faster than all smaller ones, and the present one; not level 0.
+    rate: Floats  #: (p, r, k) work per second; never falls with size; 0 where it may not run.
+    #: (p, r, k) levels that are faster than all smaller ones, and the present one; not level 0.
     pays: Bools
     start_s: Floats  #: (r, k) pause of a start at each level.
-    pause_s: Floats  #: (A + 1, r, k) pause from now on: 0, or its rest, at the present level.
-    takes_s: Floats  #: (A + 1, r, k) time to the end from now on; inf where it cannot be.
+    pause_s: Floats  #: (p, r, k) pause from now on: 0, or its rest, at the present level.
+    takes_s: Floats  #: (p, r, k) time to the end from now on; inf where it cannot be.
     #: (S, k) how long a gang may wait for GPUs that others still hold: their longest checkpoint.
     leave_s: Floats
     stay: Floats  #: (r,) what a running job must gain in another lot, of its worth at home.
@@ -65,7 +66,7 @@ class Market:
 
     def part_of(self, site: Ints | int, jobs: Ints) -> Ints:
         """Say which part of the columns is of some jobs at a site, or each at its own."""
-        found: Ints = np.where(self.home[jobs] == site, len(self.rate) - 1, self.alike[site])
+        found: Ints = np.where(self.home[jobs] == site, self.own[jobs], self.alike[site])
         return found
 
 
@@ -111,49 +112,47 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
     sizes = np.concatenate(([0], jobs.sizes))
     # In memory the longer axis comes last, here and in all that follows: numpy is fast along it.
     order: Literal["C", "F"] = "F" if len(rows) > _MANY else "C"
-    own = np.zeros((len(rows), len(sizes)), order=order)
-    np.maximum(jobs.rate[rows], 0.0, out=own[:, 1:])
-    most = np.maximum.accumulate(own, axis=1)
-    pays = np.zeros(own.shape, dtype=np.bool_, order=order)
-    np.greater(own[:, 1:], most[:, :-1], out=pays[:, 1:])
-    own = np.where(own > 0, most, 0.0)
+    faster = np.zeros((len(rows), len(sizes)), order=order)
+    np.maximum(jobs.rate[rows], 0.0, out=faster[:, 1:])
+    most = np.maximum.accumulate(faster, axis=1)
+    pays = np.zeros(faster.shape, dtype=np.bool_, order=order)
+    np.greater(faster[:, 1:], most[:, :-1], out=pays[:, 1:])
+    faster = np.where(faster > 0, most, 0.0)
     base = pays.argmax(axis=1)
-    unit = own[np.arange(len(rows)), base] / sizes[base]
+    unit = faster[np.arange(len(rows)), base] / sizes[base]
     work = np.maximum(jobs.remaining_steps[rows], unit * sizes[base] * SHORTEST_S)
     gpus = room[sites].astype(np.int64)
-    alike = first = np.arange(len(sites))
-    if len(sites) * own.size > _AT_ONCE:  # else to look takes longer than it saves
+    alike, first, own = np.arange(len(sites)), np.arange(len(sites)), home
+    there = sites[:, None]
+    if len(sites) * faster.size > _AT_ONCE:  # else to look takes longer than it saves
         alike, first = alike_sites(seen, sites, gpus)
-    some = sites[first]
-    fits = jobs.memory_mib[rows] <= seen.pools.gpu_memory_mib[some][:, None]
-    speed = np.zeros((len(first) + 1, len(rows)))
-    speed[:-1] = np.where(fits, jobs.affinity.T[some[:, None], rows], 0.0)
-    speed[-1, at] = speed[alike[home[at]], at]
-    rate = speed[:, :, None] * own
+        if len(first) < len(sites):
+            own = np.where((np.bincount(alike) > 1)[alike[home]], len(first), alike[home])
+            there = sites[np.concatenate((first[:, None].repeat(len(rows), axis=1), home[None]))]
+    fits = jobs.memory_mib[rows] <= seen.pools.gpu_memory_mib[there]
+    rate = np.where(fits, jobs.affinity.T[there, rows], 0.0)[:, :, None] * faster
     may = pays & (rate > 0)
     edge = (kind[first] == _EDGE).nonzero()[0]
     if len(edge):
         most_free = np.zeros(m)  # on one node
         np.maximum.at(most_free, nodes.pool, on_node)
-        server = sizes <= most_free[some[edge], None]
+        server = sizes <= most_free[sites[first[edge]], None]
         may[edge] = _largest(may[edge] & server[:, None] & jobs.edge_allowed[rows][:, None])
-        mine = at[kind[home[at]] == _EDGE]
-        may[-1, mine] = may[alike[home[mine]], mine]
-        may[-1, mine, present[mine]] = True
+    now = own[at], at, present[at]
+    may[now] = True
+    if len(edge):
         rate[edge] = np.where(may[edge] | ~pays, rate[edge], 0.0)
-        rate[-1, mine] = np.where(may[-1, mine] | ~pays[mine], rate[-1, mine], 0.0)
-    may[:-1] &= (sizes <= gpus[first, None])[:, None, :]
-    room_there = np.zeros(len(rows), dtype=np.int64)
-    room_there[at] = gpus[home[at]]
-    may[-1] &= sizes <= room_there[:, None]
-    may[-1, at, present[at]] = True
+    may[: len(first)] &= (sizes <= gpus[first, None])[:, None, :]
+    if len(may) > len(first):
+        may[-1] &= sizes <= gpus[home, None]
+    may[now] = True
 
     start_s = np.asarray(_start_s(seen, rows, sizes), order=order)
-    pause_s = _transfer_s(seen, rows, sites, first, home)[:, :, None] + start_s
+    pause_s = _transfer_s(seen, rows, sites, first, home, own)[:, :, None] + start_s
     pause_s[:, :, 0] = 0.0
     since_s = seen.now_s - jobs.changed_s[rows[at]]
-    pause_s[-1, at, present[at]] = np.maximum(start_s[here[1:]] - since_s, 0.0)
-    lots = lots_at(kind, seen.pools.speed[sites], alike, home, rate)
+    pause_s[now] = np.maximum(start_s[here[1:]] - since_s, 0.0)
+    lots = lots_at(kind, seen.pools.speed[sites], alike, rate)
     lot = np.full(len(sites) + 1, -1)
     for one, together in enumerate(lots):
         lot[together] = one
@@ -167,6 +166,7 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
         lot=lot,
         gpus=gpus,
         alike=alike,
+        own=own,
         home=home,
         present=present,
         base=base,
@@ -225,7 +225,7 @@ def _largest(may: Bools) -> Bools:
 
 
 def _takes_s(work: Floats, rate: Floats, may: Bools, pause_s: Floats) -> Floats:
-    """(A + 1, r, k) time to the end from now on, pauses included; inf where it may not be."""
+    """(p, r, k) time to the end from now on, pauses included; inf where it may not be."""
     if rate.size <= _FEW:
         found_s = np.full(rate.shape, math.inf)
         np.divide(work[:, None], rate, out=found_s, where=may)
@@ -254,14 +254,17 @@ def _doublings(sizes: Ints) -> Floats:
     return np.array([math.log2(max(size, 1)) for size in sizes.tolist()])
 
 
-def _transfer_s(seen: Snapshot, rows: Ints, sites: Ints, first: Ints, home: Ints) -> Floats:
-    """(A + 1, r) how long the checkpoint of a job travels to a site of each kind; to none, last."""
-    found = np.zeros((len(first) + 1, len(rows)))
+def _transfer_s(
+    seen: Snapshot, rows: Ints, sites: Ints, first: Ints, home: Ints, own: Ints
+) -> Floats:
+    """(p, r) how long the checkpoint of a job that runs elsewhere travels."""
+    found = np.zeros((len(first) + (len(first) < len(sites)), len(rows)))
     away = ((home >= 0) & (seen.jobs.attained_gpu_s[rows] > 0)).nonzero()[0]
     if len(sites) > 1 and len(away):
         speed = seen.pools.transfer_mib_per_s[sites]
         path = np.maximum(np.minimum(speed[home[away]], speed[first, None]), 1e-9)
-        found[:-1, away] = seen.jobs.checkpoint_mib[rows[away]] / path
+        found[: len(first), away] = seen.jobs.checkpoint_mib[rows[away]] / path
+        found[own[away], away] = 0.0
     return found
 
 

@@ -101,7 +101,7 @@ def keep(seen: Snapshot, market: Market, pledge_s: float, quotas: Quotas) -> Pro
     at = _belongs(seen, market, some, was, due_s)
     # In time where it is, on GPUs of others: it may stay.
     home = market.home[some]
-    in_s = market.now_s + market.takes_s[-1, some, market.present[some]]
+    in_s = market.now_s + market.takes_s[market.own[some], some, market.present[some]]
     fine = (home >= 0) & np.isfinite(due_s) & ~market.firm[home] & (in_s <= due_s)
     kept: list[Kept] = []
     notes: dict[str, tuple[float, ...]] = {}
@@ -205,7 +205,7 @@ def _belongs(seen: Snapshot, market: Market, some: Ints, was: Floats, due_s: Flo
     promised = was[:, 0] == PROMISED
     home = market.home[some]
     runs = ((home >= 0) & market.firm[home]).nonzero()[0]
-    soonest_s = np.minimum.reduce(market.takes_s[-1, some[runs]], axis=1)
+    soonest_s = np.minimum.reduce(market.takes_s[market.own[some[runs]], some[runs]], axis=1)
     stays = runs[promised[runs] | (market.now_s + soonest_s <= due_s[runs])]
     at[stays] = home[stays]
     noted = (promised & (home < 0) & np.isfinite(was[:, 3])).nonzero()[0]

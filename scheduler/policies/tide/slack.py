@@ -61,12 +61,14 @@ def slack_at(market: Market, site: int, jobs: Ints, due_s: Floats) -> Slack:
     leave_s = np.empty((len(market.sizes), len(jobs))).T
     leave_s[:] = market.leave_s[site]
     leave_s[runs, present[runs]] = 0.0
-    part = market.alike[site]
+    part, own = market.alike[site], market.own[jobs[runs]]
+    others = runs[own != part]
 
     def there(columns: Columns) -> Columns:
         """(r, k) of such columns of the market."""
         found: Columns = columns[part].T.take(jobs, axis=1).T
-        found[runs] = columns[-1, jobs[runs]]
+        if len(others):
+            found[others] = columns[-1, jobs[others]]
         return found
 
     takes_s = there(market.takes_s) + leave_s

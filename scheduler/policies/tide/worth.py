@@ -87,8 +87,8 @@ def worth(market: Market, weight: Floats, horizon_s: float, rank: Ints, entitled
     most = np.where(market.home < 0, START_MOST, np.inf)
     least = np.where(market.home < 0, 0.0, UNDONE)
     columns = np.empty_like(market.rate)
-    counts = np.full(columns.shape[:2], RIPPLE)[:, :, None]
-    counts[:-1, market.home >= 0] = MOVE
+    moves = (market.home >= 0) & (market.own != np.arange(len(columns))[:, None])
+    counts = np.where(moves, MOVE, RIPPLE)[:, :, None]
     for part in by_part(columns):
         takes_s, pause_s, own = market.takes_s[part], market.pause_s[part], columns[part]
         within_s = np.maximum(PAUSES * pause_s, horizon_s)
@@ -103,14 +103,13 @@ def worth(market: Market, weight: Floats, horizon_s: float, rank: Ints, entitled
         np.multiply(per_rate[part[1], None], market.rate[part], out=own)
         own *= np.maximum(lost, 0.0, out=lost)
         own += barred(market.pays[part])
-    value = spread(columns, market.alike)
-    home, runs, present = market.here
-    value[home, runs] = columns[-1, runs]
+    value = spread(columns, market)
+    _, runs, present = market.here
     # No change, no loss. But a start that is undone at once is all loss, so who has just started
     # has an advantage that goes down to nothing within `PAUSES` of its pause.
     whole_s = PAUSES * market.start_s[market.here[1:]]
     fresh = np.maximum(whole_s - market.since_s, 0.0) / np.maximum(whole_s, 1e-9)
-    stays = market.rate[-1, runs, present] * (1.0 + START_MOST * fresh)
+    stays = market.rate[market.own[runs], runs, present] * (1.0 + START_MOST * fresh)
     value[market.here] = per_rate[runs] * stays
     if np.count_nonzero(rank):
         dearest = np.full(int(rank.max()) + 1, 1e-9)  # of each class
@@ -121,13 +120,15 @@ def worth(market: Market, weight: Floats, horizon_s: float, rank: Ints, entitled
     return value
 
 
-def spread(columns: Floats, alike: Ints) -> Floats:
-    """(S, r, k) what each site has of (A + 1, r, k) columns; not to be used as those any more."""
-    if len(alike) == len(columns) - 1:
-        return columns[:-1]
-    found = np.empty_like(columns, shape=(len(alike), *columns.shape[1:]))
-    for site, at in enumerate(alike.tolist()):
-        found[site] = columns[at]
+def spread(columns: Floats, market: Market) -> Floats:
+    """(S, r, k) what each site has of (p, r, k) columns; not to be used as those any more."""
+    if market.alike[-1] == len(market.alike) - 1:  # no two are alike
+        return columns
+    found = np.empty_like(columns, shape=(len(market.alike), *columns.shape[1:]))
+    for site, part in enumerate(market.alike.tolist()):
+        found[site] = columns[part]
+    home, runs, _ = market.here
+    found[home, runs] = columns[market.own[runs], runs]
     return found
 
 
