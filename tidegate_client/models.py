@@ -33,6 +33,7 @@ from tidegate_client.parts import (
     RefusedCommand,
     Speeds,
     Stay,
+    Stored,
     WaitDocument,
     WaitEndDocument,
 )
@@ -213,6 +214,7 @@ class WhyInWords(Answered):
     allocation: dict[str, list[int]]
     asked: list[str]
     because: ReasonDocument | None = None
+    checkpoint: Stored | None = None
     claims: dict[str, list[int]] | None = None
     curve: Speeds | None = None
     ended: list[str] | None = None

@@ -368,6 +368,15 @@ class Stay(Answered):
     until_s: float | None = None
 
 
+class Stored(Answered):
+    """A checkpoint of a job that the store has; `uri` is the folder that it is in."""
+
+    epoch: int
+    size_mib: int
+    step: int
+    uri: str
+
+
 class WaitDocument(Answered):
     """A time without GPUs, and the reason that held longest."""
 
