@@ -71,8 +71,8 @@ def panel(answer: Answer) -> RenderableType:
         where += f"agent.workers.folder of {joined(who)}."
         parts += [*_section("Where its output is"), Text(where)]
     if (stored := answer.story.checkpoint) is not None:
-        where = f"Step {stored.step:,}, {stored.size_mib} MiB, in {stored.uri}; its manifest.json "
-        where += "says which parts each file has, in order."
+        where = f"tidegate fetch {answer.story.job} copies its files here: step {stored.step:,}, "
+        where += f"{stored.size_mib} MiB, in {stored.uri}."
         parts += [*_section("Its newest checkpoint"), Text(where)]
     if answer.outputs is not None:
         parts += [*_section("Its outputs"), Text(f"{_capital(str(answer.outputs))}.")]

@@ -30,6 +30,7 @@ VERBS = (
     (_ASK, "why", "console.why"),
     (_ASK, "timeline", "console.timeline"),
     (_ASK, "logs", "console.logs"),
+    (_ASK, "fetch", "console.fetch"),
     (_ASK, "jobs", "console.tables"),
     (_ASK, "nodes", "console.tables"),
     (_ASK, "top", "console.top"),

@@ -71,7 +71,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield from ("", "Where its output is", f"  tidegate logs {document['job']} prints it")
     if (stored := document.get("checkpoint")) is not None:
         said = f"step {stored['step']:,}, {stored['size_mib']} MiB, in {stored['uri']}"
-        yield from ("", "Its newest checkpoint", f"  {said}")
+        yield from ("", "Its newest checkpoint", f"  {said}; tidegate fetch {document['job']}")
     yield from ("", "History")
     for line in document["history"][-_LINES_MOST:]:
         yield f"  {wording.second(line['at_s'])}  {line['what']}  {line['detail']}".rstrip()

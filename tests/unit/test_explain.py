@@ -204,7 +204,7 @@ def test_where_the_newest_checkpoint_of_a_job_is_is_told() -> None:
     assert (why.checkpoint.step, why.checkpoint.uri) == (30, "file:///c/done/1-30")
     told = plain_why(orjson.loads(orjson.dumps(why)), 100)
     assert "step 30, 3 MiB, in file:///c/done/1-30" in told
-    assert "Step 30, 3 MiB, in file:///c/done/1-30" in plain_panel(answer, 200)
+    assert "fetch done copies its files here: step 30, 3 MiB" in plain_panel(answer, 200)
 
 
 def test_a_simulated_checkpoint_is_nowhere() -> None:
