@@ -149,6 +149,7 @@ def settings_of(options: Options) -> Settings:
         unheard_s=_LONG_S if ideal else usual.unheard_s,
         start_timeout_s=_LONG_S if ideal else usual.start_timeout_s,
         owner_silence_s=None if ideal else usual.owner_silence_s,
+        tenant_jobs_mib=None,  # a trace may be of one tenant
     )
 
 

@@ -13,7 +13,7 @@ from scheduler.core.registry import (
     node_of,
     settled,
 )
-from scheduler.core.state import ClusterState, Job, Node, declared_rate
+from scheduler.core.state import ClusterState, Job, Node, bytes_of, declared_rate
 from scheduler.core.transitions import JOB, TERMINAL, InvalidTransition, JobState, step
 
 # --- jobs --------------------------------------------------------------------------------------
@@ -33,6 +33,7 @@ def _job_accepted(state: ClusterState, fact: facts.JobAccepted) -> None:
         waiting_since_s=state.now_s,
         **fact.spec,
     )
+    state.note_bytes(fact.spec["tenant"], bytes_of(fact.spec.get("program")))
     state.totals.jobs_submitted += 1
     state.totals.deadlines_total += fact.spec["deadline_s"] is not None
     state.dirty = True
@@ -340,6 +341,7 @@ def _job_forgotten(state: ClusterState, fact: facts.JobForgotten) -> None:
     if job.state not in TERMINAL:
         raise InvalidTransition(job.id, job.state, "JobForgotten")
     state.note_unsure(job, None)
+    state.note_bytes(job.tenant, -bytes_of(job.program))
     del state.jobs[fact.job]
     state.standing.priorities.pop(fact.job, None)
 

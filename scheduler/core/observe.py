@@ -18,7 +18,7 @@ from scheduler.core.leave import (
     release,
     stop,
 )
-from scheduler.core.state import ClusterState, Job, Node, OpenCommand
+from scheduler.core.state import ClusterState, Job, Node, OpenCommand, bytes_of
 from scheduler.core.stimuli import Cause, CurvesLearned, LengthsLearned, SubmittedAhead
 from scheduler.core.transitions import (
     HOLDING,
@@ -60,12 +60,28 @@ def submitted(turn: Turn, job: events.JobSubmitted) -> None:
     if isinstance(job, SubmittedAhead):
         spec["deadline_said_s"] = job.deadline_said_s
     known = turn.state.jobs.get(job.job)
-    if known is None:
+    if known is None and (full := _full(turn, job.tenant, spec.get("program"))) is not None:
+        turn.emit(facts.SubmissionRefused(job.job, full))
+    elif known is None:
         turn.emit(facts.JobAccepted(job.job, spec))
     elif known.tenant != job.tenant:
         turn.emit(facts.SubmissionRefused(job.job, f"{job.job} is {known.tenant}'s"))
     elif not _is_as_submitted(known, spec, turn.state.standing.priorities):
         turn.emit(facts.SubmissionRefused(job.job, OWN_TAKEN))
+
+
+def _full(turn: Turn, tenant: str, program: dict[str, Any] | None) -> str | None:
+    """Say why a tenant's further job is refused; None: there is room for it."""
+    most_mib = turn.settings.tenant_jobs_mib
+    taken = turn.state.bytes_taken(tenant) + bytes_of(program)
+    if most_mib is None or taken <= most_mib * 2**20:
+        return None
+    hours = turn.settings.forget_s / 3600.0
+    return (
+        f"{tenant}'s jobs take the {most_mib:g} MiB that a tenant's may "
+        "(scheduler.settings.tenant_jobs_mib): 4 KiB each, and what their commands take; those "
+        f"that ended count for {hours:g} h"
+    )
 
 
 def _is_as_submitted(job: Job, spec: dict[str, Any], priorities: Mapping[str, int]) -> bool:

@@ -28,7 +28,8 @@ def submit(turn: Turn, _: Request, args: SubmitJob) -> Wrong | None:
     observe.submitted(turn, args.spec)
     for fact in turn.facts[begun:]:
         if isinstance(fact, facts.SubmissionRefused):
-            return "args.spec.job", fact.reason
+            about = "job" if args.spec.job in turn.state.jobs else "tenant"
+            return f"args.spec.{about}", fact.reason
     return None
 
 

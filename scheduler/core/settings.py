@@ -64,6 +64,10 @@ class Settings:
     #: What owners need is remembered as the peak of each stretch this long, 576 of them: two days
     #: of 5 minutes. Where a day is shorter, as in a demonstration, so is this.
     load_slot_s: float = 300.0
+    #: A tenant's jobs may take so many MiB of the state: 4 KiB each, and their commands and
+    #: environments. Those that ended count until they are forgotten. Further ones are refused. Not
+    #: in logs of before there was this.
+    tenant_jobs_mib: float | None = 256.0
     #: Finished jobs stay in the state this long; the journal keeps them for good.
     forget_s: float = 2 * 86_400.0
 
@@ -123,10 +127,11 @@ def settings_from(recorded: Mapping[str, float]) -> Settings:
     """Read recorded settings; those a later version added take their defaults.
 
     What is left out where it is not set is not set: a leader of before waited for owners, too, and
-    for the next round where one was short.
+    for the next round where one was short, and took all jobs of a tenant.
     """
     known = {item.name for item in fields(Settings)}
     values: dict[str, Any] = {name: value for name, value in recorded.items() if name in known}
     values.setdefault("owner_silence_s", None)
     values.setdefault("short_owners_at_once", False)
+    values.setdefault("tenant_jobs_mib", None)
     return Settings(**values)

@@ -4,7 +4,7 @@ Do not change it anywhere but in `evolve`. Everything in it is a string, number,
 list or dict (or a dataclass of those), in an order that facts determine.
 """
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,8 @@ from scheduler.core.transitions import CommandState, JobState, LoanState, NodeSt
 SLOT_S = 300.0
 #: ...for this many slots: two days, so that the same time yesterday is always there.
 SLOTS = 576
+#: What a job takes in the state without its command and environment.
+JOB_BYTES = 4096
 
 
 @dataclass(slots=True)
@@ -255,6 +257,14 @@ class Leader:
     settings: dict[str, float] = field(default_factory=dict)
 
 
+def bytes_of(program: Mapping[str, Any] | None) -> int:
+    """Say how many bytes a job takes in the state, more or less."""
+    if program is None:
+        return JOB_BYTES
+    env = program.get("env", {})
+    return JOB_BYTES + sum(map(len, (*program["argv"], *env, *env.values())))
+
+
 def _about(command: OpenCommand) -> tuple[str, str]:
     return command.kind, command.agent if command.kind == "Rebirth" else command.subject
 
@@ -302,16 +312,30 @@ class ClusterState:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
+    #: By tenant, the bytes that its jobs take here.
+    _taken: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
-        """Index the open commands, what may begin, and the loans that begin or end."""
+        """Index the open commands, what may begin, loans that begin or end, and tenants' bytes."""
         for command in self.commands.values():
             self._open.setdefault(_about(command), {})[command.id] = None
         for name in self.on_loan:
             if name in self.nodes:  # a copy without its tables has none
                 self.note_loan(self.nodes[name])
         for job in self.jobs.values():
+            self.note_bytes(job.tenant, bytes_of(job.program))
             if job.unsure_gpus:
                 self.note_unsure(job, job.unsure_gpus)
+
+    def note_bytes(self, tenant: str, more: int) -> None:
+        """Note that a tenant's jobs take so many bytes more, or less."""
+        self._taken[tenant] = self._taken.get(tenant, 0) + more
+        if not self._taken[tenant]:
+            del self._taken[tenant]
+
+    def bytes_taken(self, tenant: str) -> int:
+        """Say how many bytes a tenant's jobs take, until they are forgotten."""
+        return self._taken.get(tenant, 0)
 
     def note_unsure(self, job: Job, gpus: dict[str, list[int]] | None) -> None:
         """Note on which GPUs an order to start a job may be obeyed."""

@@ -195,7 +195,7 @@ def test_starts_beyond_the_bound_go_out_in_the_turns_that_follow_at_once() -> No
 
 def test_an_entry_is_small_however_long_programs_are_and_however_many_start() -> None:
     program = Program.model_construct(argv=["train"], env={"A": "x" * 2**20})
-    engine, _ = crowd(2000, Settings(), program)
+    engine, _ = crowd(2000, Settings(tenant_jobs_mib=None), program)
     decisions = list(turns(engine))
     assert sum(len(decision.commands) for decision in decisions) == 2000
     sizes = [len(decision_bytes(decision_to_dict(decision))) for decision in decisions]
