@@ -93,6 +93,7 @@ def main() -> None:
         bare.load_state_dict(saved["model"])
         optimiser.load_state_dict(saved["optimiser"])
 
+    print(f"worker {rank} of {world} begins after step {step} on {device}", flush=True)
     while step < options.steps:
         began = time.monotonic()
         draw = torch.Generator().manual_seed(step)
@@ -122,6 +123,7 @@ def main() -> None:
                     file.write(f"{time.time():.3f} {step} {world} {mean!r}\n")
             if stop or save or step % options.save_every == 0 or step == options.steps:
                 write(step, bare, optimiser)
+                print(f"step {step}: loss {mean:.4f}, saved", flush=True)
         if stop and step < options.steps:
             return
     if rank == 0 and options.out:

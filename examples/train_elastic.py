@@ -120,6 +120,7 @@ def main() -> None:
         step, (*weights, state) = job.read(job.resume)
     later: Gang | None = None  # who we are to be
     newcomers = 0
+    print(f"worker {gang.rank} of {gang.world} begins after step {step}", flush=True)
     while step < options.steps:
         began = time.monotonic()
         leave, save, job.save = job.stop, job.save, False
@@ -146,6 +147,7 @@ def main() -> None:
                     file.write(f"{time.time():.3f} {step} {gang.world} {mean!r}\n")
             if leave or save or step % options.save_every == 0 or step == options.steps:
                 job.write(step, [*weights, state])
+                print(f"step {step}: loss {mean:.4f}, saved", flush=True)
         if leave and step < options.steps:
             return
         if change and later and step < options.steps:

@@ -176,6 +176,7 @@ def main() -> None:
     step, noise, scale = 0, Noise(), None
     if job.resume:
         step, weights = job.read(job.resume)
+    print(f"worker {job.rank} of {job.world} begins after step {step}", flush=True)
     while step < options.steps:
         began = time.monotonic()
         mine = [gradient(weights, step, shard) for shard in range(job.rank, SHARDS, job.world)]
@@ -205,6 +206,7 @@ def main() -> None:
                     file.write(f"{time.time():.3f} {step} {job.world} {mean!r}\n")
             if stop or save or step % options.save_every == 0 or step == options.steps:
                 job.write(step, weights)
+                print(f"step {step}: loss {mean:.4f}, saved", flush=True)
         if stop and step < options.steps:
             return
     if job.rank == 0 and options.out:
