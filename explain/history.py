@@ -152,7 +152,8 @@ def _line(event: Event, size: int, work: Work) -> Line:
         return Line(at_s, "told to leave", said, "bad", event)
     if kind == "JobQueued":
         why = _QUEUED.get(fields["reason"], "preempted")
-        detail = f"waits again, goes on from {work.place(fields['step'])}"
+        goes_on = f"goes on from {work.place(fields['step'])}" if fields["step"] else "begins anew"
+        detail = f"waits again, {goes_on}"
         if fields.get("detail"):
             detail += f"; {fields['detail']}"
         return Line(at_s, why, detail, "bad", event)

@@ -128,7 +128,7 @@ class Wording:
         if name.endswith("steps_per_s"):
             return self.work.speed(value)
         if name == "step_kept":
-            return self.work.place(value)
+            return self.work.place(value) if value else "its beginning"
         if name.endswith("gpu_s"):
             return f"{few(value / 3600, 2)} GPU h"
         if name.endswith("_s"):

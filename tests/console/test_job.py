@@ -125,21 +125,22 @@ def test_a_pause_is_told_with_the_jobs_and_for_each_that_waits(
     assert "New loans are paused" in " ".join(tidegate.does("loans", "--log", log).out.split())
 
 
+@pytest.mark.parametrize(("saved", "then"), [(40, "goes on from step 40"), (0, "begins anew")])
 def test_the_history_of_a_job_has_what_people_asked_for(
-    tidegate: Run, asked: Asked, tmp_path: Path
+    tidegate: Run, asked: Asked, tmp_path: Path, saved: int, then: str
 ) -> None:
     asked.asks(PrioritiseJob(job="j0", priority=7), subject="bo")
     asked.asks(ScaleJob(job="j0", gpus=2))
     asked.asks(ReleaseJob(job="j0"))
     asked.asks(RequeueJob(job="j0"), "its node is slow")
-    asked.off("j0", "preempted", 40)
+    asked.off("j0", "preempted", saved)
     lines = tidegate.tells("why", "j0", "--log", asked.log(tmp_path))["history"]
     assert [(line["what"], line["detail"]) for line in lines][2:] == [
         ("priority set", "7, by bo"),
         ("size set", "2 GPUs, by ann@example"),
         ("size freed", "by ann@example"),
         ("asked to requeue", "by ann@example: its node is slow"),
-        ("requeued", "waits again, goes on from step 40"),
+        ("requeued", f"waits again, {then}"),
     ]
     assert lines[-1]["rule"] == "operator.requeue"
 
