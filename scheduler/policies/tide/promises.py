@@ -18,7 +18,7 @@ from zlib import crc32
 import numpy as np
 
 from scheduler.policies.interface import PROMISED, Bools, Floats, Ints, Snapshot
-from scheduler.policies.parts.reservations import earliest, reserve
+from scheduler.policies.parts.reservations import earliest, free_now, reserve
 from scheduler.policies.tide.commitments import (
     LOANS,
     Piece,
@@ -321,7 +321,7 @@ class _Room:
         slack = self._slack
         for level in levels:
             gpus, takes_s = int(slack.sizes[level]), float(slack.takes_s[job, level])
-            if earliest(self._profile, gpus, takes_s) <= slack.now_s:
+            if free_now(self._profile, gpus, takes_s):
                 self.schedule.stay(job, level)
                 self.schedule.kept[job] = True
                 reserve(self._profile, gpus, slack.now_s, takes_s)
