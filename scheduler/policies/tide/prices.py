@@ -38,10 +38,12 @@ class Bids:
     #: Of each tenant with a limit its jobs, and the GPUs that it leaves them.
     limits: tuple[tuple[Bools, int], ...] = ()
     #: By site, what `at` found.
-    _found: dict[int, tuple[Steps, Ints]] = field(default_factory=dict, init=False)
+    _found: dict[int, tuple[Steps, Ints, Ints]] = field(default_factory=dict, init=False)
 
-    def at(self, one: int) -> tuple[Steps, Ints]:
+    def at(self, one: int, r: int) -> tuple[Steps, Ints, Ints]:
         """Return the t steps at a site, and (t,) the GPUs that it lacks for each and all before.
+
+        With them of each of r jobs its first step, -1: it has none.
 
         Of other tenants than a step's own no more is before it than their limits allow. There
         must be room as well for one gang behind it that may be taken first.
@@ -53,7 +55,11 @@ class Bids:
                 mine = jobs[steps.row]
                 over = np.cumsum(np.where(mine, steps.cost, 0)) - gpus
                 lacks -= np.where(mine, 0, np.maximum(over, 0))
-            self._found[one] = steps, lacks + displaced_by(self.sizes, steps)
+            lacks += displaced_by(self.sizes, steps)
+            first = np.full(r, -1)
+            # The first step of a job is written last.
+            first[steps.row[::-1]] = np.arange(len(steps.row))[::-1]
+            self._found[one] = steps, lacks, first
         return self._found[one]
 
 
@@ -204,15 +210,16 @@ def lacking(bids: Bids, waits: Bools, site: Ints) -> tuple[Ints, Ints]:
         waits: (r,) who got nothing.
         site: (r,) where the others are.
     """
-    site, least = site.copy(), np.full(len(waits), FAR)
-    for one in range(len(bids.own)) if np.count_nonzero(waits) else ():
-        steps, short = bids.at(one)
-        lacks = np.full(len(waits), FAR)
-        # The first step of a job is written last.
-        lacks[steps.row[::-1]] = short[::-1]
-        less = waits & (lacks < least)
-        least[less], site[less] = lacks[less], one
-    return site, least
+    site, found = site.copy(), np.full(len(waits), FAR)
+    rows = waits.nonzero()[0]
+    best, least = site[rows], found[rows]
+    for one in range(len(bids.own)) if len(rows) else ():
+        _, short, first = bids.at(one, len(waits))
+        lacks = np.append(short, FAR)[first[rows]]
+        best[lacks < least] = one
+        np.minimum(least, lacks, out=least)
+    site[rows], found[rows] = best, least
+    return site, found
 
 
 def _choose(market: Market, value: Floats, bound: Ints, bids: Bids) -> tuple[Ints, Floats]:
