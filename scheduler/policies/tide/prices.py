@@ -267,19 +267,23 @@ def _priced(market: Market, value: Floats, bound: Ints, lots: Lots) -> tuple[Int
     by_level = np.ascontiguousarray(by_level) if len(parts) == 1 else by_level
     sizes, price = market.sizes[1:, None, None], np.zeros(count)
     net = np.empty((count, len(bound)))
-    for turn in range(1, ROUNDS + 1):
-        before = lot
+
+    def gains() -> Floats:
+        """(K, r) what each job gains most in each lot, at the prices."""
         for part in parts:
             spent = price[part[0], None] * sizes
             np.maximum.reduce(by_level[:, *part] - spent, out=net[part])
-        net -= tie
-        lot = np.where(bound < 0, net.argmax(axis=0), kept)
+        return np.subtract(net, tie, out=net)
+
+    for turn in range(1, ROUNDS + 1):
+        before = lot
+        lot = np.where(bound < 0, gains().argmax(axis=0), kept)
         if turn > 1 and not np.count_nonzero(lot != before):
             break
         price += (missed(lot) - price) / turn
     else:
         # Prices still swing: who runs moves only if it gains by that at those that it is told.
-        best = np.maximum.reduce(by_level[:, :, runs] - price[:, None] * sizes) - tie[:, runs]
+        best = gains()[:, runs]
         at, each = market.lot[home], np.arange(len(runs))
         stays = (bound[runs] < 0) & (best[at, each] >= best[lot[runs], each])
         lot[runs[stays]] = at[stays]
