@@ -34,7 +34,10 @@ class Steps:
 
     def of(self, which: Ints | slice) -> "Steps":
         """Return some of them."""
-        return Steps(self.row[which], self.end[which], self.cost[which], self.slope[which])
+        if isinstance(which, slice):
+            return Steps(self.row[which], self.end[which], self.cost[which], self.slope[which])
+        take = self.row.take, self.end.take, self.cost.take, self.slope.take
+        return Steps(take[0](which), take[1](which), take[2](which), take[3](which))
 
     def of_rows(self, which: Bools) -> "Steps":
         """Return those of some rows."""

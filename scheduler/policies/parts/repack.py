@@ -8,10 +8,11 @@ Gandiva defragments (Xiao et al., OSDI '18); here it is one decision with the pl
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
-from scheduler.policies.interface import Bools, Floats, Snapshot
+from scheduler.policies.interface import Bools, Floats, Ints, Snapshot
 from scheduler.policies.parts.free_gpus import FreeGpus
 
 #: A gang that may be moved: what that costs, which job it is, and its GPUs.
@@ -39,9 +40,12 @@ class Stayers:
         """
         self._seen, self._repack, self._stays = seen, repack, stays
         self._most = int(seen.nodes.gpus.max(initial=0))  # that a node has
-        self._apart: list[float] = []
-        #: By node: the cheapest to move first.
-        self._on: dict[int, list[Stayer]] | None = None
+        self._apart: Floats | None = None
+        #: By node: the cheapest to move first, of those nodes that were asked for.
+        self._on: dict[int, list[Stayer]] = {}
+        #: All gangs by node, as columns of what a `Stayer` is; and by node, where its gangs are.
+        self._gangs: tuple[Floats | Ints, ...] = ()
+        self._span: dict[int, tuple[int, int]] = {}
         #: By pool: its nodes with such gangs, that with the cheapest first, each after that cost.
         self._order: dict[int, list[tuple[float, int]]] = {}
 
@@ -61,17 +65,18 @@ class Stayers:
         """
         if not 1 < size <= min(self._most, room.gpus) or room.fits(size):
             return {}
-        if self._on is None:
-            self._on = self._look()
-        least, at, gone = self._apart[job], -1, list[Stayer]()
+        if self._apart is None:
+            self._apart = self._look()
+        least, at, gone = float(self._apart[job]), -1, list[Stayer]()
         order = self._order.get(pool, []) if least > 0.0 else []
         for cheapest, node in order:
             if cheapest > least:
                 break
-            there = [one for one in self._on[node] if one[2] < size]
-            # One has to go.
-            if not there or there[0][0] > least:
-                continue
+            if node not in self._on:
+                gangs = (column[slice(*self._span[node])].tolist() for column in self._gangs)
+                self._on[node] = list(zip(*gangs, strict=True))
+            # Nobody goes who costs more alone.
+            there = [one for one in self._on[node] if one[2] < size and one[0] <= least]
             found = _fewest(there, size - room.free(node))
             cost = sum(one[0] for one in found)
             # Of equal ones the first node; none for as much as it loses on two.
@@ -88,10 +93,9 @@ class Stayers:
             room.give(at, one[2])
         return {one[1]: (at, one[2]) for one in gone}
 
-    def _look(self) -> dict[int, list[Stayer]]:
-        """Find who may be moved."""
+    def _look(self) -> Floats:
+        """Find who may be moved; return what it costs to leave each job apart."""
         held, repack = self._seen.holdings, self._repack()
-        self._apart = repack.apart.tolist()
         cost = repack.move[held.job]
         mine = self._stays[held.job] & np.isfinite(cost)
         mine &= held.gpus == self._seen.jobs.size[held.job]  # on one node
@@ -99,20 +103,20 @@ class Stayers:
         mine &= held.gpus < self._seen.nodes.gpus[held.node]
         mine &= cost < repack.apart.max()
         rows = mine.nonzero()[0]
-        rows = rows[np.lexsort((held.job[rows], cost[rows], held.node[rows]))]
+        rows = rows[np.lexsort((cost[rows], held.node[rows]))]  # of equal ones by job, as they are
+        if not len(rows):
+            return repack.apart
+        self._gangs = cost[rows], held.job[rows], held.gpus[rows]
         node = held.node[rows]
-        each = zip(
-            cost[rows].tolist(), held.job[rows].tolist(), held.gpus[rows].tolist(), strict=True
-        )
-        found: dict[int, list[Stayer]] = {}
-        for there, one in zip(node.tolist(), each, strict=True):
-            found.setdefault(there, []).append(one)
-        pools: list[int] = self._seen.nodes.pool.tolist()
-        for there, gangs in found.items():
-            self._order.setdefault(pools[there], []).append((gangs[0][0], there))
-        for order in self._order.values():
-            order.sort()
-        return found
+        first = np.concatenate(([0], (node[1:] != node[:-1]).nonzero()[0] + 1))
+        nodes, cheapest = node[first], self._gangs[0][first]
+        self._span = dict(zip(nodes.tolist(), pairwise([*first.tolist(), len(rows)]), strict=True))
+        pool = self._seen.nodes.pool[nodes]
+        for one in sorted({*pool.tolist()}):
+            mine = pool == one
+            order = zip(cheapest[mine].tolist(), nodes[mine].tolist(), strict=True)
+            self._order[one] = sorted(order)
+        return repack.apart
 
 
 def _fewest(stayers: list[Stayer], gpus: int) -> list[Stayer]:

@@ -15,6 +15,12 @@ def earliest(profile: Profile, gpus: int, run_s: float) -> float:
     return float(profile.starts_s[able.argmax()]) if able.any() else float("inf")
 
 
+def free_now(profile: Profile, gpus: int, run_s: float) -> bool:
+    """Whether so many GPUs are free for so long from the first moment on."""
+    short = (profile.free < gpus).nonzero()[0]
+    return not len(short) or bool(profile.starts_s[short[0]] - profile.starts_s[0] >= run_s)
+
+
 def reserve(profile: Profile, gpus: int, start_s: float, run_s: float) -> None:
     """Take so many GPUs out of a profile for so long."""
     first = profile.split(start_s)

@@ -66,15 +66,14 @@ def free_over_time(slack: Slack, schedule: Schedule, more: Sequence[Piece] = ())
     rest_s = np.maximum(slack.work[some] - done, 0.0) / slack.rate[some, back[lends]]
     later_s = until_s[lends] + slack.start_s[some, back[lends]] + rest_s
     extra = np.array(more, dtype=np.float64).reshape(-1, 3)
+    now, later = slack.sizes[level], np.concatenate((slack.sizes[back[lends]], extra[:, 2]))
     # Who ends makes room for who comes back: a hair apart, or rounding would show a conflict.
-    from_s = np.concatenate((np.full(len(who), slack.now_s), until_s[lends] + HAIR_S, extra[:, 0]))
-    to_s = np.concatenate((ends_s, later_s + HAIR_S, extra[:, 1]))
-    gpus = np.concatenate((slack.sizes[level], slack.sizes[back[lends]], extra[:, 2]))
-    at_s = np.concatenate((from_s, to_s))
-    order = at_s.argsort(kind="stable")
-    change = np.concatenate((-gpus, gpus))[order]
+    from_s = (until_s[lends] + HAIR_S, extra[:, 0])
+    at_s = np.concatenate((*from_s, ends_s, later_s + HAIR_S, extra[:, 1]))
+    order = at_s.argsort()  # of equal ones only the sum counts
+    change = np.concatenate((-later, now, later))[order]
     starts_s = np.concatenate(([slack.now_s], np.maximum(at_s[order], slack.now_s)))
-    free = np.concatenate(([slack.gpus], change)).cumsum()
+    free = np.concatenate(([slack.gpus - np.add.reduce(now)], change)).cumsum()
     last = np.append(starts_s[1:] > starts_s[:-1], True) & np.isfinite(starts_s)
     return Profile(starts_s[last], np.rint(free[last]).astype(np.int64))
 

@@ -48,12 +48,13 @@ def lots_of(market: Market, value: Floats, fixed: Ints, own: list[Steps], left: 
     at = first[:, None].repeat(len(fixed), axis=1)
     if not several:  # each lot is the site of its number
         return Lots(own, room.tolist(), at, value)
-    each, stays = np.arange(len(fixed)), market.lot[fixed]
+    stays = market.lot[fixed]
     value_at, steps = value[first], [own[site] for site in first.tolist()]
     for one, sites in several:
         most = [np.maximum.reduce(value[site, :, 1:], axis=1) for site in sites.tolist()]
         at[one] = np.where(stays == one, fixed, sites[np.argmax(most, axis=0)])
-        value_at[one] = value[at[one], each]
+        rows = (at[one] != sites[0]).nonzero()[0]
+        value_at[one, rows] = value[at[one, rows], rows]
         steps[one] = merged([own[site].of_rows(at[one] == site) for site in sites.tolist()])
     return Lots(steps, [int(room[sites].sum()) for sites in market.lots], at, value_at)
 

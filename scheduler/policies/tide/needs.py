@@ -10,7 +10,7 @@ from scheduler.policies.tide.prices import Cleared
 def to_keep(market: Market, found: Cleared, job: int) -> tuple[Need, ...]:
     """Say with how many GPUs its site would leave a job the size that it has."""
     home = int(market.home[job])
-    steps, lacks = found.bids.at(home)
+    steps, lacks, _ = found.bids.at(home, len(found.level))
     enough = ((steps.row == job) & (steps.end >= market.present[job])).nonzero()[0]
     return gpus_more(market, home, int(lacks[enough[0]]) if len(enough) else 0)
 
@@ -45,9 +45,7 @@ def to_stay(
     lacking = np.zeros(len(jobs), dtype=np.int64)
     for site in np.unique(home).tolist():
         some = ((home == site) & (dearest > 0.0)).nonzero()[0]
-        steps, lacks = found.bids.at(site)
-        first = np.full(len(market.rows), -1)
-        first[steps.row[::-1]] = np.arange(len(steps.row))[::-1]
+        steps, lacks, first = found.bids.at(site, len(found.level))
         last = (-steps.slope).searchsorted(-dearest[some]) - 1
         last = np.maximum(last, first[jobs[some]])
         lacking[some[last >= 0]] = lacks[last[last >= 0]]

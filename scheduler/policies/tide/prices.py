@@ -38,10 +38,12 @@ class Bids:
     #: Of each tenant with a limit its jobs, and the GPUs that it leaves them.
     limits: tuple[tuple[Bools, int], ...] = ()
     #: By site, what `at` found.
-    _found: dict[int, tuple[Steps, Ints]] = field(default_factory=dict, init=False)
+    _found: dict[int, tuple[Steps, Ints, Ints]] = field(default_factory=dict, init=False)
 
-    def at(self, one: int) -> tuple[Steps, Ints]:
+    def at(self, one: int, r: int) -> tuple[Steps, Ints, Ints]:
         """Return the t steps at a site, and (t,) the GPUs that it lacks for each and all before.
+
+        With them of each of r jobs its first step, -1: it has none.
 
         Of other tenants than a step's own no more is before it than their limits allow. There
         must be room as well for one gang behind it that may be taken first.
@@ -53,7 +55,11 @@ class Bids:
                 mine = jobs[steps.row]
                 over = np.cumsum(np.where(mine, steps.cost, 0)) - gpus
                 lacks -= np.where(mine, 0, np.maximum(over, 0))
-            self._found[one] = steps, lacks + displaced_by(self.sizes, steps)
+            lacks += displaced_by(self.sizes, steps)
+            first = np.full(r, -1)
+            # The first step of a job is written last.
+            first[steps.row[::-1]] = np.arange(len(steps.row))[::-1]
+            self._found[one] = steps, lacks, first
         return self._found[one]
 
 
@@ -204,15 +210,16 @@ def lacking(bids: Bids, waits: Bools, site: Ints) -> tuple[Ints, Ints]:
         waits: (r,) who got nothing.
         site: (r,) where the others are.
     """
-    site, least = site.copy(), np.full(len(waits), FAR)
-    for one in range(len(bids.own)) if np.count_nonzero(waits) else ():
-        steps, short = bids.at(one)
-        lacks = np.full(len(waits), FAR)
-        # The first step of a job is written last.
-        lacks[steps.row[::-1]] = short[::-1]
-        less = waits & (lacks < least)
-        least[less], site[less] = lacks[less], one
-    return site, least
+    site, found = site.copy(), np.full(len(waits), FAR)
+    rows = waits.nonzero()[0]
+    best, least = site[rows], found[rows]
+    for one in range(len(bids.own)) if len(rows) else ():
+        _, short, first = bids.at(one, len(waits))
+        lacks = np.append(short, FAR)[first[rows]]
+        best[lacks < least] = one
+        np.minimum(least, lacks, out=least)
+    site[rows], found[rows] = best, least
+    return site, found
 
 
 def _choose(market: Market, value: Floats, bound: Ints, bids: Bids) -> tuple[Ints, Floats]:
@@ -260,19 +267,23 @@ def _priced(market: Market, value: Floats, bound: Ints, lots: Lots) -> tuple[Int
     by_level = np.ascontiguousarray(by_level) if len(parts) == 1 else by_level
     sizes, price = market.sizes[1:, None, None], np.zeros(count)
     net = np.empty((count, len(bound)))
-    for turn in range(1, ROUNDS + 1):
-        before = lot
+
+    def gains() -> Floats:
+        """(K, r) what each job gains most in each lot, at the prices."""
         for part in parts:
             spent = price[part[0], None] * sizes
             np.maximum.reduce(by_level[:, *part] - spent, out=net[part])
-        net -= tie
-        lot = np.where(bound < 0, net.argmax(axis=0), kept)
+        return np.subtract(net, tie, out=net)
+
+    for turn in range(1, ROUNDS + 1):
+        before = lot
+        lot = np.where(bound < 0, gains().argmax(axis=0), kept)
         if turn > 1 and not np.count_nonzero(lot != before):
             break
         price += (missed(lot) - price) / turn
     else:
         # Prices still swing: who runs moves only if it gains by that at those that it is told.
-        best = np.maximum.reduce(by_level[:, :, runs] - price[:, None] * sizes) - tie[:, runs]
+        best = gains()[:, runs]
         at, each = market.lot[home], np.arange(len(runs))
         stays = (bound[runs] < 0) & (best[at, each] >= best[lot[runs], each])
         lot[runs[stays]] = at[stays]

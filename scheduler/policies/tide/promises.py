@@ -18,7 +18,7 @@ from zlib import crc32
 import numpy as np
 
 from scheduler.policies.interface import PROMISED, Bools, Floats, Ints, Snapshot
-from scheduler.policies.parts.reservations import earliest, reserve
+from scheduler.policies.parts.reservations import earliest, free_now, reserve
 from scheduler.policies.tide.commitments import (
     LOANS,
     Piece,
@@ -53,11 +53,13 @@ class Kept:
     """What one site's GPUs are kept for."""
 
     site: int
-    jobs: Ints  #: Those that have a deadline or a promise, ascending: of them are the next two.
+    #: Those with a deadline or a promise that wait or may be kept room here, ascending: of them are
+    #: the next two.
+    jobs: Ints
     slack: Slack
     schedule: Schedule
 
-    def find(self, jobs: Ints) -> Ints:
+    def find(self, jobs: Ints | int) -> Ints:
         """Return where some of them are among them."""
         found: Ints = self.jobs.searchsorted(jobs)
         return found
@@ -108,40 +110,46 @@ def keep(seen: Snapshot, market: Market, pledge_s: float, quotas: Quotas) -> Pro
     firm = market.firm.nonzero()[0].tolist()
     pledges = None
     if quotas.names:
-        pledges = Pledges(quotas, some, int(market.gpus[market.firm].sum()))
+        pledges = Pledges(quotas, int(market.gpus[market.firm].sum()))
     for site in firm:
-        mine = was[:, :3].copy()
-        mine[mine[:, 2] <= 0, 1:] = math.nan  # has a place, and does not lend
         elsewhere = ((at != _ANY) & (at != site)) | (bound[some] >= 0)
+        # Who runs and has its place elsewhere is as if it were not there.
+        who: Ints | slice = slice(None)
+        if len(firm) > 1:
+            who = (~elsewhere | (home < 0)).nonzero()[0]
+            elsewhere = elsewhere[who]
+        own, mine = some[who], was[who, :3].copy()
+        mine[mine[:, 2] <= 0, 1:] = math.nan  # has a place, and does not lend
         mine[elsewhere] = math.nan
-        slack = slack_at(market, site, some, due_s)
-        out = elsewhere | (fine & (mine[:, 0] != PROMISED))
+        slack = slack_at(market, site, own, due_s[who])
+        out = elsewhere | (fine[who] & (mine[:, 0] != PROMISED))
         slack.least[out] = 0
         schedule = resume(slack, mine)
         if pledges is not None:
+            pledges.turn_to(own)
             _within(slack, schedule, pledges)
-        small = _small(slack, attained, pledge_s)
-        schedule = _plan(slack, schedule, priority, pledges, small | calm)
+        small = _small(slack, attained[who], pledge_s)
+        schedule = _plan(slack, schedule, priority[who], pledges, small | calm[who])
         here = schedule.kept
-        floor[some[here]], bound[some[here]] = schedule.level[here], site
+        floor[own[here]], bound[own[here]] = schedule.level[here], site
         given = here & (small | (mine[:, 0] == PROMISED))
-        promised[some[given]] = True
-        anew = np.zeros(len(some), dtype=np.bool_)
+        promised[own[given]] = True
+        anew = np.zeros(len(own), dtype=np.bool_)
         anew[renewed(slack, schedule, given, mine)] = True
         # Of several sites, who lends all it has must find its way back: it notes its pool.
         pool = (_mark(seen.pools.ids[market.sites[site]]),) if len(firm) > 1 else ()
         if pool:
-            anew |= given & (was[:, 3] != pool[0])
+            anew |= given & (was[who, 3] != pool[0])
         for job in anew.nonzero()[0].tolist():
             note = written(slack, schedule, job)
             if pool:  # in the fourth place; 0 in the second and third says that it does not lend
                 note = (*note, 0.0, 0.0)[:3] + pool
-            notes[jobs.ids[rows[some[job]]]] = note
-        kept.append(Kept(site, some, slack, schedule))
-    for job, to, level in _elsewhere(market, bound, floor, promised, kept):
-        bound[some[job]], floor[some[job]] = kept[to].site, level
+            notes[jobs.ids[rows[own[job]]]] = note
+        kept.append(Kept(site, own, slack, schedule))
+    for row, to, level in _elsewhere(market, bound, floor, promised, kept):
+        bound[row], floor[row] = kept[to].site, level
         mark = _mark(seen.pools.ids[market.sites[kept[to].site]])
-        notes[jobs.ids[rows[some[job]]]] = (PROMISED, 0.0, 0.0, mark)
+        notes[jobs.ids[rows[row]]] = (PROMISED, 0.0, 0.0, mark)
     return Promises(bound, floor, promised, some[at == _APART], tuple(kept), notes)
 
 
@@ -173,23 +181,23 @@ def _elsewhere(
         lends = (own.schedule.level == 0) & np.isfinite(own.schedule.until_s)
         lends &= promised[own.jobs] & (market.home[own.jobs] < 0)
         for job in (own.schedule.kept & lends).nonzero()[0].tolist():
-            back = own.slack.sizes[own.schedule.back[job]]
+            back, row = own.slack.sizes[own.schedule.back[job]], int(own.jobs[job])
             for at, other in enumerate(kept):
-                slack = other.slack
-                least = int((slack.now_s + slack.takes_s[job] <= slack.due_s[job]).argmax())
+                slack, there = other.slack, int(other.find(row))
+                least = int((slack.now_s + slack.takes_s[there] <= slack.due_s[there]).argmax())
                 if other is own or not 0 < slack.sizes[least] <= min(idle[other.site], back):
                     continue
                 tried = other.schedule.copy()
-                tried.stay(job, least)
-                tried.kept[job] = True
+                tried.stay(there, least)
+                tried.kept[there] = True
                 if free_over_time(slack, tried).free.min() < 0:
                     continue
-                other.schedule.stay(job, least)
-                other.schedule.kept[job] = True
+                other.schedule.stay(there, least)
+                other.schedule.kept[there] = True
                 own.schedule.stay(job, 0)
                 own.schedule.kept[job] = False
                 idle[other.site] -= int(slack.sizes[least])
-                found.append((job, at, least))
+                found.append((row, at, least))
                 break
     return found
 
@@ -313,7 +321,7 @@ class _Room:
         slack = self._slack
         for level in levels:
             gpus, takes_s = int(slack.sizes[level]), float(slack.takes_s[job, level])
-            if earliest(self._profile, gpus, takes_s) <= slack.now_s:
+            if free_now(self._profile, gpus, takes_s):
                 self.schedule.stay(job, level)
                 self.schedule.kept[job] = True
                 reserve(self._profile, gpus, slack.now_s, takes_s)

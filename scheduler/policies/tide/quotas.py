@@ -150,24 +150,28 @@ class Pledges:
     job counts with the most that its course has, now or later.
     """
 
-    def __init__(self, quotas: Quotas, jobs: Ints, gpus: int) -> None:
+    def __init__(self, quotas: Quotas, gpus: int) -> None:
         """Begin with no promise.
 
         Args:
             quotas: Of the jobs on the market; some.
-            jobs: Of those, who may be promised something; below a job is an index into these.
             gpus: Of all sites that nobody takes back.
         """
-        self._of: list[int] = quotas.of[jobs].tolist()
+        self._quotas = quotas
+        self._of, self._held = list[int](), list[int]()
         self._least: list[int] = quotas.least.tolist()
         self._most: list[int] = quotas.most.tolist()
         self._limit: list[int] = (quotas.most + quotas.apart).tolist()
         self._used = [0] * len(self._least)
-        self._held: list[int] = quotas.held[jobs].tolist()
         #: what limits leave beside what all jobs hold now
         self._room: list[int] = (quotas.most - quotas.now(quotas.held)).tolist()
         # Where nothing is guaranteed, what GPUs there are is for the courses of those promised.
         self._left = gpus - sum(self._least) if any(self._least) else math.inf
+
+    def turn_to(self, jobs: Ints) -> None:
+        """Say who may be promised something from now on: a job is an index into these."""
+        self._of = self._quotas.of[jobs].tolist()
+        self._held = self._quotas.held[jobs].tolist()
 
     def within(self, job: int, gpus: int) -> bool:
         """Whether a limit leaves a job so many GPUs beside promises, once others have left."""

@@ -137,9 +137,11 @@ class Tide:
         refused = enough(seen, offered, now.left, now.price, now.waits)
         offered = [node for node in offered if node not in refused]
         # What a tenant with a quota may have of them is known once they are shared out.
-        bounded = {*self.quotas, *seen.quotas}
-        sure = np.array([tenant not in bounded for tenant in seen.jobs.tenants], dtype=np.bool_)
-        found = taken(seen, offered, now.waits & sure)
+        bounded, sure = {*self.quotas, *seen.quotas}, now.waits
+        if bounded:
+            free = [tenant not in bounded for tenant in seen.jobs.tenants]
+            sure = sure & np.array(free, dtype=np.bool_)
+        found = taken(seen, offered, sure)
         offered = [node for node in offered if node not in found]
         if not offered:
             return found
