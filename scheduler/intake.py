@@ -99,6 +99,8 @@ class Intake:
         self._newest: dict[str, tuple[int, int]] = {}
         self._again = False  #: What is read next was counted against its sources before.
         self.spoke: list[str] = []  #: Agents heard in the newest batch.
+        #: How far our clock is behind the bus's, by all that the newest batch had, in seconds.
+        self.behind_s = 0.0
         #: Agents that measured, in the newest batch, a node which another had when it was given up.
         self.successors: dict[str, str] = {}
 
@@ -124,6 +126,9 @@ class Intake:
         measured: list[tuple[float, NodeMeasured]] = []
         node: Node | None = None
         taken: dict[str, None] = {}
+        if records:
+            stored_s = min(record.time_s for record in records)
+            self.behind_s = max(0.0, stored_s - (latest_s or now_s))
         for record in records:
             if record.value is None:
                 continue

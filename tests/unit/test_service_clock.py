@@ -259,6 +259,7 @@ async def test_who_is_right_is_heard_by_a_leader_whose_clock_was_always_behind(d
     await desk.hears(desk.say(submitted("a")), desk.say(measured()), wait_s=90.0)
     assert service.engine.state.jobs["a"].state == "starting"
     assert service.intake.counts["dead_letters"] == 0
+    assert service.intake.behind_s == pytest.approx(7200.0, abs=2.0)
     await desk.hears(desk.say(submitted("b"), time_s=desk.clock.now_s() + 2 * 3600.0))
     ((letter,),) = [[one] for one in await desk.records(dead_letters(EVENTS).name)]
     assert "b" not in service.engine.state.jobs
