@@ -20,6 +20,9 @@ IN_FLIGHT_MAX = 1000
 WILL_DELAY_S = 5
 #: Messages that the broker may send ahead of our `ack`. Some brokers send more.
 RECEIVE_MAX = 500
+#: What a packet for us may have: the broker keeps larger ones to itself. Nothing that may be said
+#: is nearly as large, and whoever reads 256 MiB, as the standard allows, does nothing else then.
+TAKEN_MAX = 2**20
 #: What a packet may have, if the broker does not say.
 PACKET_MAX = 2**28
 #: Reason codes from here on are refusals.

@@ -26,6 +26,7 @@ from bus.mqtt_carrier import (
     IN_FLIGHT_MAX,
     RECEIVE_MAX,
     REFUSAL,
+    TAKEN_MAX,
     TOO_LARGE,
     WILL_DELAY_S,
     Broke,
@@ -255,6 +256,7 @@ def _client(terms: Terms) -> aiomqtt.Client:
     wishes = empty_properties(PacketTypes.CONNECT)
     wishes.SessionExpiryInterval = options.session_s
     wishes.ReceiveMaximum = RECEIVE_MAX
+    wishes.MaximumPacketSize = TAKEN_MAX
     will = None
     if (last := terms.will) is not None:
         words = properties(last, PacketTypes.WILLMESSAGE)

@@ -20,6 +20,7 @@ from bus.mqtt_carrier import (
     PACKET_MAX,
     RECEIVE_MAX,
     REFUSAL,
+    TAKEN_MAX,
     TOO_LARGE,
     WILL_DELAY_S,
     Broke,
@@ -162,6 +163,7 @@ class SwiftConnection(Sender, asyncio.Protocol):
             keep_alive=options.keepalive_s,
             session_expiry_interval=options.session_s,
             receive_max=RECEIVE_MAX,
+            max_packet_size=TAKEN_MAX,
         )
 
     async def _ask(self, packet: bytes) -> Any:

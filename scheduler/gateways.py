@@ -14,6 +14,8 @@ from bus.signing import KEY_ID, SIGNATURE, Verifier
 from scheduler.core.rights import Wrong
 from schemas.requests import Request
 
+#: What is told of the name of a key that nobody knows.
+_KEY_CHARS = 64
 _NONE = (
     "no gateway is trusted here: name its key in scheduler.trusted_gateways (docs/configuration.md)"
 )
@@ -43,7 +45,14 @@ class Gateways:
         """Find why a record's bytes do not count: the header, and the reason."""
         if not self._may:
             return SIGNATURE, _NONE
-        return self._verifier.problem(record.value or b"", record.headers)
+        wrong = self._verifier.problem(record.value or b"", record.headers)
+        if wrong is None or wrong[0] != KEY_ID:
+            return wrong
+        return KEY_ID, (
+            f"is {record.headers.get(KEY_ID, '')[:_KEY_CHARS] or 'missing'}, which "
+            "scheduler.trusted_gateways does not name (any more); sign with a key that it names, "
+            "or name this one there and start the scheduler again"
+        )
 
     def beyond(self, record: Record, request: Request) -> Wrong | None:
         """Find whether a request is none that the key of a record may pass on."""

@@ -99,6 +99,8 @@ class Intake:
         self._newest: dict[str, tuple[int, int]] = {}
         self._again = False  #: What is read next was counted against its sources before.
         self.spoke: list[str] = []  #: Agents heard in the newest batch.
+        #: How far our clock is behind the bus's, by all that the newest batch had, in seconds.
+        self.behind_s = 0.0
         #: Agents that measured, in the newest batch, a node which another had when it was given up.
         self.successors: dict[str, str] = {}
 
@@ -124,6 +126,9 @@ class Intake:
         measured: list[tuple[float, NodeMeasured]] = []
         node: Node | None = None
         taken: dict[str, None] = {}
+        if records:
+            stored_s = min(record.time_s for record in records)
+            self.behind_s = max(0.0, stored_s - (latest_s or now_s))
         for record in records:
             if record.value is None:
                 continue
@@ -142,7 +147,8 @@ class Intake:
                 why = "says more than one may; say it again, slower"
                 batch.dead += self.bury(record, source, now_s, "source", why)
                 continue
-            wrong = self._misplaced(envelope, said_s, latest_s or now_s)
+            # The broker's clock may be right where this machine's is far behind.
+            wrong = self._misplaced(envelope, said_s, max(latest_s or now_s, record.time_s))
             if isinstance(data, LinkOpened | LinkLost) and wrong is None:
                 self._link(batch, data)
                 continue
@@ -296,7 +302,7 @@ class Intake:
         if envelope.cell != self.cell:
             return "cell", f"is {envelope.cell}, this is {self.cell}"
         if said_s > latest_s + FUTURE_S:
-            return "time", "is more than an hour ahead of the scheduler's clock"
+            return "time", "is more than an hour ahead of the clocks of scheduler and bus"
         if not self._accept_unsigned and isinstance(envelope.data, JobSubmitted | JobCancelled):
             return "type", f"{envelope.type} is not taken as an event: ask for it by a request"
         return out_of_turn(envelope)

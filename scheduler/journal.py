@@ -38,6 +38,7 @@ from schemas.topics import JOURNAL, SNAPSHOTS
 from schemas.upcast import CannotUpcast
 
 _VERSION = ENTRY_VERSION
+_RESTORE = "restore the log from a copy"
 #: So many entries are folded before others in the process have their turn.
 _FOLDED = 20
 #: And so many facts of one.
@@ -136,7 +137,8 @@ class JournalReader:
         entry = decode_entry(record.value or b"")
         if isinstance(entry, Rejected):
             where = f"journal record {record.offset}"
-            raise Unreadable(f"{where}: {entry.field} {entry.reason}".replace(":  ", ": "))
+            why = f"{where}: {entry.field} {entry.reason}".replace(":  ", ": ")
+            raise Unreadable(f"{why}; if no newer release wrote it, {_RESTORE}")
         if entry.version > _VERSION:
             raise Unreadable(
                 f"journal entry {entry.number} has version {entry.version} and this release reads "
@@ -150,11 +152,14 @@ class JournalReader:
                     f"the journal begins at entry {entry.number}: what came before was pruned; "
                     "take a log or an export that has its beginning"
                 )
-            raise Unreadable(f"journal: entry {entry.number} where {self.number} should be")
+            raise Unreadable(
+                f"journal: entry {entry.number} where {self.number} should be, at record "
+                f"{record.offset}; {_RESTORE}"
+            )
         if not follows(entry, self.digest):
             raise Unreadable(
                 f"journal entry {entry.number} was changed after it was written: "
-                "it does not have its digest; restore the log from a copy"
+                f"it does not have its digest; {_RESTORE}"
             )
         try:
             decision = brought_up(entry).decision

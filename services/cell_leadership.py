@@ -24,6 +24,8 @@ from services.refusals import Refusals
 
 #: Measurements that are older say nothing of now; agents measure once a minute.
 MEASURED_S = 300.0
+#: A clock that is no further behind the bus's is within what leases allow for.
+BEHIND_S = 60.0
 #: Who has led for so long can read its log again; a damaged place is met sooner.
 READS_S = 60.0
 _Duration = Literal["decision", "transaction", "reclaim", "queueing"]
@@ -111,7 +113,16 @@ class CellLeadership:
         """Why this process does not serve its cell well; empty if it does."""
         if not self.leads:
             return f"cell {self.config.cell} is assigned to this process, which does not lead yet"
-        return f"cell {self.config.cell}: {self._trouble}" if self._trouble else ""
+        return f"cell {self.config.cell}: {trouble}" if (trouble := self._trouble_now()) else ""
+
+    def _trouble_now(self) -> str:
+        behind_s = 0.0 if self.service is None else self.service.intake.behind_s
+        if self._trouble or behind_s <= BEHIND_S:
+            return self._trouble
+        return (
+            f"this machine's clock is {behind_s:.0f} s behind the bus's, so that leases end before "
+            "they are read, and agents stop their gangs; set the clock right, or let another lead"
+        )
 
     # --- watching ------------------------------------------------------------------------------
 

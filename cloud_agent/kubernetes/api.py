@@ -5,18 +5,22 @@ watch events are delivered in it. Objects are plain JSON, of which we read a few
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError, Future
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 from aiohttp import ClientError, ClientResponse, ClientTimeout
 from kubernetes_asyncio.client import ApiClient, Configuration
 from kubernetes_asyncio.config import ConfigException, load_incluster_config, load_kube_config
+
+from runtime.periodic import monotonic_s
 
 Json = dict[str, Any]
 _T = TypeVar("_T")
@@ -66,6 +70,8 @@ class Api:
         self._login: asyncio.Task[ApiClient] | None = None
         self._loop = asyncio.new_event_loop()
         self._unanswered: set[asyncio.Future[None]] = set()
+        #: The server's time, as it said last, and our steady clock then; None: it never said.
+        self._said_s: tuple[float, float] | None = None
         self._thread = threading.Thread(target=self._loop.run_forever, name="api", daemon=True)
         self._closed = False
         #: What is submitted before `close` is ended by it; nothing is after.
@@ -95,6 +101,11 @@ class Api:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
         self._loop.close()
+
+    def server_s(self) -> float | None:
+        """Give the time by the server's clock, within two seconds; None while it is not known."""
+        said_s = self._said_s
+        return None if said_s is None else said_s[0] + monotonic_s() - said_s[1]
 
     # --- requests ---
 
@@ -274,6 +285,9 @@ class Api:
                 _preload_content=False,
                 _request_timeout=ClientTimeout(sock_connect=self._request_s, sock_read=limit_s),
             )
+            if (date := response.headers.get("Date")) is not None:
+                with contextlib.suppress(ValueError):  # a proxy's own
+                    self._said_s = parsedate_to_datetime(date).timestamp(), monotonic_s()
             if response.status < 300:
                 return response
             # A proxy in between may answer in any encoding.

@@ -24,7 +24,15 @@ from cloud_agent.kubernetes.body import (
     selector,
 )
 from cloud_agent.kubernetes.informer import View
-from cloud_agent.kubernetes.objects import End, JobSeen, PodSeen, hindered, pod_seen
+from cloud_agent.kubernetes.objects import (
+    APART_S,
+    End,
+    JobSeen,
+    PodSeen,
+    differing,
+    hindered,
+    pod_seen,
+)
 from cloud_agent.kubernetes.record import Record, load
 from cloud_agent.options import KubernetesOptions
 from runtime.durable import write_file
@@ -216,7 +224,7 @@ class Attempt(ClusterAttempt):
         self._history.note(pods)
         self.runs, is_unwanted = False, leave_by_s is not None
         if job is not None and not is_unwanted:
-            self._keep_lease(job)
+            self._keep_lease(job, now_s)
         # Workers that somebody else sends away exit with 0, too, and then their Job is complete.
         is_disturbed = self._history.is_disturbed or (job is not None and job.leaves)
         is_ours = record.cause is None and (is_unwanted or not is_disturbed)
@@ -228,7 +236,7 @@ class Attempt(ClusterAttempt):
             self._look_whether_gone(record, is_unwanted=is_unwanted)
         elif leave_by_s is not None:
             self._terminate(record, job, pods, now_s, leave_by_s)
-        elif record.cause is not None or self._find_cause(record, job, pods):
+        elif record.cause is not None or self._find_cause(record, job, pods, now_s):
             self._terminate(record, job, pods, now_s, now_s + _FAILED_GRACE_S)
         elif self._has_begun(record, pods, now_s):
             self.runs = True
@@ -248,7 +256,9 @@ class Attempt(ClusterAttempt):
         is_ours = pod.folder_id in ("", self.work.folder_id)
         return is_ours and (pod.job, pod.epoch) == self.run
 
-    def _find_cause(self, record: Record, job: JobSeen | None, pods: list[PodSeen]) -> bool:
+    def _find_cause(
+        self, record: Record, job: JobSeen | None, pods: list[PodSeen], now_s: float
+    ) -> bool:
         """Tell whether it failed, or somebody else ended it; record why."""
         failure = self._history.failure()
         gone = self._history.missing(pods)
@@ -259,7 +269,8 @@ class Attempt(ClusterAttempt):
         elif gone is not None and not record.sent_away:
             record.cause = f"somebody other than the agent deleted the Pod of worker {gone}"
         elif job is not None and job.failed:
-            record.cause = _RESTARTED if record.sent_away else _GIVEN_UP
+            clocks = differing(self._ahead_s(now_s))
+            record.cause = _RESTARTED if record.sent_away else _GIVEN_UP + clocks
         elif job is not None and record.released and self._is_suspended(job):
             record.cause = "somebody other than the agent suspended its Job"
         else:
@@ -277,10 +288,19 @@ class Attempt(ClusterAttempt):
             record.released = True
             record.write(self.folder)
 
-    def _keep_lease(self, job: JobSeen) -> None:
-        """Have Kubernetes end the Job with the agent's lease, in case the agent is gone by then."""
+    def _keep_lease(self, job: JobSeen, now_s: float) -> None:
+        """Have Kubernetes end the Job with the agent's lease, in case the agent is gone by then.
+
+        It counts by its own clock. A Job began later by ours where that is behind; where it is
+        ahead, ours may be wrong, and the shorter lease holds.
+        """
         if job.began_s is not None:
-            self._let_run(job, job.began_s, {})
+            behind_s = -self._ahead_s(now_s)
+            self._let_run(job, job.began_s + (behind_s if behind_s > APART_S else 0.0), {})
+
+    def _ahead_s(self, now_s: float) -> float:
+        """Give how far Kubernetes' clock is ahead of ours, as far as is known."""
+        return (self._context.api.server_s() or now_s) - now_s
 
     def _let_run(self, job: JobSeen, since_s: float, changes: Json) -> None:
         """Set the Job's deadline if it has changed, together with other changes."""

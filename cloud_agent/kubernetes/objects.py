@@ -21,6 +21,8 @@ _DIGITS_MAX = 18
 #: Reasons for which a container could not be started at all.
 _CANNOT_RUN = frozenset(("ContainerCannotRun", "StartError"))
 _NOT_FOUND = (126, 127)
+#: Clocks that are no further apart, in seconds, are taken for the same.
+APART_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,15 @@ def hindered(why: str, *, has_secrets: bool) -> tuple[str, bool]:
     if is_secret:
         advice = "ask the operator of this cluster for what `secrets` names"
     return f"Kubernetes says: {why or 'nothing'}; {advice}", not is_secret
+
+
+def differing(ahead_s: float) -> str:
+    """Say by how much Kubernetes' clock differs from ours, if it does: leases end by both."""
+    if abs(ahead_s) <= APART_S:
+        return ""
+    where = "ahead of" if ahead_s > 0.0 else "behind"
+    words = f"; Kubernetes' clock is {abs(ahead_s):.0f} s {where} the agent's"
+    return f"{words}: set right the one that is wrong"
 
 
 def _end(status: Json) -> End | None:

@@ -213,13 +213,8 @@ def _outcome(
     code = run.exit_code()
     state = own.state if own is not None else None
     if state == "COMPLETED" or (state is None and code == 0):
-        if not run.told():
-            return Outcome(True)
-        words = (
-            "Slurm asked the workers to leave (a time limit, a preemption, an operator), or the "
-            "agent's lease ended"
-        )
-        return Outcome(False, words)
+        told = run.told()
+        return Outcome(True) if told is None else Outcome(False, told[:_ERROR_MAX])
     failures, runnable = run.failures()
     if not runnable:
         return Outcome(False, f"{program.argv[0]}: cannot be run there: {failures}", False)

@@ -6,7 +6,8 @@
     wish             what the agent asks of the workers, numbered
     exits/RANK       how a worker ended badly: its code and node
     exit             how the whole ended; outlives what Slurm remembers
-    told             Slurm asked the workers to leave, or the lease ended: not the agent
+    told             Slurm asked the workers to leave; or the lease ended, by the clock of the
+                     node that is named in it: not the agent
     batch.sh, keeper.sh, progress*.jsonl, checkpoints/, work/, logs/, resume/
 
 `<root>/lease` says to all of an agent until when they may run, and what they have to leave then.
@@ -75,9 +76,14 @@ class Run:
         text = _head(self.folder / "exit").strip()
         return int(text) if text.isdecimal() else None
 
-    def told(self) -> bool:
-        """Whether Slurm asked the workers to leave."""
-        return (self.folder / "told").exists()
+    def told(self) -> str | None:
+        """Say why workers were asked to leave, if not by the agent; None: they were not."""
+        if not (self.folder / "told").exists():
+            return None
+        node = _head(self.folder / "told").strip()
+        if not node:
+            return "Slurm asked the workers to leave (a time limit, a preemption, an operator)"
+        return f"the agent's lease ended by the clock of {node}; set that right if it is wrong"
 
     def failures(self) -> tuple[str, bool]:
         """Name the workers that ended badly; tell whether the command could be run at all."""

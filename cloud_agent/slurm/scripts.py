@@ -71,7 +71,7 @@ lease={quote(str(options.root / LEASE))}
 {_LEASE}
 # The agent's lease is over and the job runs elsewhere: Slurm began this one too late.
 if over; then
-    echo "the lease of the agent is over"
+    echo "the agent's lease is over by the clock of $SLURMD_NODENAME; set that right if it is wrong"
     exit 75
 fi
 # Whoever makes this link runs the gang under this epoch, or has closed it. A job that was submitted
@@ -173,7 +173,7 @@ heed() {
     local number verb grace lease_grace
     # The agent may be gone: then nobody else would stop the worker.
     if [ -z "$leaving" ] && over; then
-        : > "$run/told"
+        echo "$SLURMD_NODENAME" > "$run/told"
         [ -z "$worker" ] || kill -TERM "$worker"
         leaving=1 kill_at=$((SECONDS + lease_grace))
     fi
@@ -189,7 +189,7 @@ heed() {
 }
 # Not asked for by Tidegate, but by a time limit, a preemption or an operator: no success follows.
 told() {
-    [ -n "$leaving" ] || : > "$run/told"
+    [ -n "$leaving" ] || : >> "$run/told"
     [ -n "$worker" ] || exit 143
     [ -n "$leaving" ] || kill -TERM "$worker"
     leaving=1

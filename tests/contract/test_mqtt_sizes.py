@@ -124,6 +124,25 @@ async def test_the_connection_outlives_what_is_above_the_limit_of_messages(
         broker.stop(forget=True)
 
 
+async def test_what_is_far_too_large_is_not_taken_from_a_broker_without_a_limit(
+    peer: Make, tmp_path: Path
+) -> None:
+    """A device could say 256 MiB: a bridge held them thrice, and read nothing else for minutes."""
+    need_brokers()
+    no_limit = "message_size_limit 0\nmax_packet_size 268435455"
+    broker = Mosquitto(tmp_path, f"allow_anonymous true\n{no_limit}\n")
+    try:
+        hearer = await peer("x", of=broker.options).up()
+        speaker = await peer(of=broker.options).up()
+        for size in (2**21, 600_000, 2**21, 4):
+            await speaker.client.publish(Outgoing("x", bytes(size)))
+        await until(lambda: len(hearer.heard) == 2)
+        assert [len(one.value) for one in hearer.heard] == [600_000, 4]
+        assert (hearer.client.connections, hearer.client.connected) == (1, True)
+    finally:
+        broker.stop(forget=True)
+
+
 async def test_a_dead_letter_that_is_too_large_is_one_of_its_beginning(tmp_path: Path) -> None:
     """An agent's word on a command that it could not read was lost: it has more than the command.
 

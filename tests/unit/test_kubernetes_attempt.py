@@ -36,9 +36,13 @@ class Notes:
         self.changes: list[Json] = []
         self.deleted: list[str] = []
         self.is_away = False
+        self.server_ahead_s: float | None = None
         #: What the API itself has, as (uid, name).
         self.there: list[tuple[str, str]] = []
         self.their_pods: list[Json] = []
+
+    def server_s(self) -> float | None:
+        return None if self.server_ahead_s is None else NOW_S + self.server_ahead_s
 
     def create_job(self, body: Json) -> Json:
         return {"metadata": {"uid": "u"}}
@@ -115,6 +119,29 @@ def test_kubernetes_itself_ends_a_job_with_the_lease(tmp_path: Path) -> None:
     stand.shows(began_s=NOW_S + 2.0, deadline_s=900)  # the informer lags behind
     stand.shows(began_s=NOW_S + 2.0, deadline_s=1198)
     assert stand.notes.changes[1:] == [{"activeDeadlineSeconds": 1198}]
+
+
+def test_with_kubernetes_clock_an_hour_behind_no_job_outlives_the_lease(tmp_path: Path) -> None:
+    """It ran on for that hour where the agent was gone, while the job ran elsewhere."""
+    stand = Stand(tmp_path)
+    stand.notes.server_ahead_s = -3600.0
+    stand.shows()
+    stand.lease_s += 300.0
+    stand.shows(began_s=NOW_S + 2.0 - 3600.0, deadline_s=900)
+    assert [one["activeDeadlineSeconds"] for one in stand.notes.changes] == [900, 1198]
+
+
+def test_a_job_that_kubernetes_gave_up_is_told_with_clocks_that_differ(tmp_path: Path) -> None:
+    for ahead_s, told in ((3600.0, "3600 s ahead of"), (-3600.0, "3600 s behind"), (9.0, "")):
+        stand = Stand(tmp_path / f"{ahead_s}")
+        stand.notes.server_ahead_s = ahead_s
+        stand.shows()
+        stand.view = View((replace(stand.view.jobs[0], failed=True),), ())
+        stand.attempt.advance(NOW_S, None)
+        _, error = stand.is_gone()
+        assert error.startswith("Kubernetes gave the Job up")
+        assert told in error
+        assert ("clock" in error) == bool(told)
 
 
 def test_a_deadline_that_did_not_arrive_is_set_again(tmp_path: Path) -> None:

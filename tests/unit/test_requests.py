@@ -238,6 +238,7 @@ async def test_over_brokers_what_nobody_vouches_for_is_refused(desk: Desk) -> No
     assert (
         "may not pass on; if it shall, add it to scheduler.trusted_gateways.k1.may" in found[-1][1]
     )
+    assert "is k7, which scheduler.trusted_gateways does not name" in found[2][1]
     assert "Requested" not in kinds(desk)
     assert service.intake.requests.counts == {
         ("", "unsigned"): 1,

@@ -82,14 +82,16 @@ def test_a_clock_that_is_put_right_little_by_little_is_followed() -> None:
 class Wrong:
     """The desk's time, as a process sees it whose clock is wrong."""
 
-    def __init__(self, clock: PacedClock, off_s: Callable[[], float]) -> None:
-        self._clock, self._off_s = clock, off_s
+    def __init__(
+        self, clock: PacedClock, off_s: Callable[[], float], *, is_sure: bool = False
+    ) -> None:
+        self._clock, self._off_s, self._is_sure = clock, off_s, is_sure
 
     def now_s(self) -> float:
         return self._clock.now_s() + self._off_s()
 
     def latest_s(self) -> float:
-        return max(self.now_s(), self._clock.now_s())
+        return self.now_s() if self._is_sure else max(self.now_s(), self._clock.now_s())
 
     def waiter(self) -> Waiter:
         return self._clock.waiter()
@@ -104,9 +106,10 @@ class Wrong:
         self._clock.leave()
 
 
-def led(desk: Desk, off_s: Callable[[], float]) -> SchedulerService:
-    """Let a process whose clock is wrong lead."""
-    service = SchedulerService(desk.bus, Wrong(desk.clock, off_s), ServiceConfig(policy="fifo"))
+def led(desk: Desk, off_s: Callable[[], float], *, is_sure: bool = False) -> SchedulerService:
+    """Let a process whose clock is wrong lead; `is_sure`: nothing tells it so."""
+    clock = Wrong(desk.clock, off_s, is_sure=is_sure)
+    service = SchedulerService(desk.bus, clock, ServiceConfig(policy="fifo"))
     desk.tasks.append(asyncio.create_task(service.run()))
     return service
 
@@ -245,6 +248,22 @@ async def test_who_is_right_is_heard_while_the_clock_of_the_leader_is_being_put_
     await desk.hears(desk.say(node_born("n0")), desk.say(submitted("a")), wait_s=90.0)
     assert service.engine.state.jobs["a"].state == "starting"
     assert [one async for one in desk.bus.read(dead_letters(EVENTS).name)] == []
+
+
+async def test_who_is_right_is_heard_by_a_leader_whose_clock_was_always_behind(desk: Desk) -> None:
+    # Its machine takes the local time for UTC, and nobody sets it: the broker's clock is right.
+    desk.start(name="a")
+    await desk.hears(desk.say(node_born("n0")), wait_s=30.0)
+    await desk.crash()
+    service = led(desk, lambda: -7200.0, is_sure=True)
+    await desk.hears(desk.say(submitted("a")), desk.say(measured()), wait_s=90.0)
+    assert service.engine.state.jobs["a"].state == "starting"
+    assert service.intake.counts["dead_letters"] == 0
+    assert service.intake.behind_s == pytest.approx(7200.0, abs=2.0)
+    await desk.hears(desk.say(submitted("b"), time_s=desk.clock.now_s() + 2 * 3600.0))
+    ((letter,),) = [[one] for one in await desk.records(dead_letters(EVENTS).name)]
+    assert "b" not in service.engine.state.jobs
+    assert letter.headers["dlq_field"] == "time"
 
 
 async def test_what_is_told_in_a_cell_whose_time_is_far_ahead_is_kept_as_long_as_any(

@@ -96,8 +96,9 @@ def changed(value: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:
 async def test_a_damaged_entry_is_named(change: Any, said: str) -> None:
     _, written = entries()
     written[2] = changed(written[2], change)
-    with pytest.raises(Unreadable, match=said):
+    with pytest.raises(Unreadable, match=said) as found:
         await read_back(written)
+    assert "restore the log from a copy" in str(found.value)
 
 
 async def test_a_lost_entry_shows() -> None:

@@ -223,3 +223,20 @@ def test_a_scheduler_whose_file_cannot_be_opened_ends_and_says_why(
         assert scheduler.main(config) == 1
         (error,) = (line["error"] for line in lines(capsys) if line["event"] == "cannot go on")
         assert why in error
+
+
+class Later(SystemClock):
+    """The clock of a machine that is right, where ours is two hours behind."""
+
+    def now_s(self) -> float:
+        return super().now_s() + 7200.0
+
+
+async def test_a_leader_says_that_its_clock_is_behind_the_bus() -> None:
+    """It gave leases that were over, agents stopped their gangs, and all was well."""
+    bus = MemoryBus(Later())
+    async with leading(bus) as cell:
+        assert cell.problem == ""
+        await bus.publish(Message(EVENTS.name, "default", b"{}"))
+        await until(lambda: "s behind the bus's" in cell.problem)
+        assert "set the clock right" in cell.problem
