@@ -3,7 +3,7 @@
 Nothing in a row depends on the time: `columns` adds to all rows at once what time alone brings.
 """
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from itertools import chain
 
 import numpy as np
@@ -284,6 +284,10 @@ class JobRows:
                 tenants = tuple([job.tenant for job in shown])
             self._live = rows, ids, tenants
         return self._live
+
+    def named(self) -> Collection[str] | None:
+        """Give the ids of the jobs that are shown, to be looked up, if none is hidden."""
+        return self._row.keys() if len(self.live()[0]) == len(self._row) else None
 
     def hidden(self) -> dict[str, str]:
         """Give the jobs that wait and are not shown, by submission, each with the rule."""
