@@ -140,6 +140,7 @@ class Engine:
         self._turn = self._new_turn()  # the present one
         self._seen = 0  # so many of its facts are known to view and agenda
         self._timed = False  # it is of a cycle
+        self._names: Names | None = None  # of the last snapshot that a policy was asked about
         if state.leader.policy:
             self._adopt_settings()
 
@@ -232,7 +233,8 @@ class Engine:
         if self._policy is None:
             self._policy = self._make_policy(state.leader.policy)
         snapshot = self.snapshot()
-        return Question(self._policy, snapshot, Names(snapshot), stimulus.data.cut)
+        self._names = Names(snapshot, self._view.named(), self._names)
+        return Question(self._policy, snapshot, self._names, stimulus.data.cut)
 
     def finish(self, answer: "Answer | None") -> Decision:
         """Do the rest of `handle`.

@@ -3,7 +3,7 @@
 Nothing in a row depends on the time: `columns` adds to all rows at once what time alone brings.
 """
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from itertools import chain
 
 import numpy as np
@@ -60,6 +60,7 @@ class JobRows:
         self.left_out: tuple[str, ...] = ()
         self._jobs: list[Job | None] = []  #: By row.
         self._row: dict[str, int] = {}
+        self._tenant: dict[str, str] = {}  #: In the same order.
         self._table: Floats = np.zeros((_COLUMNS, 64))
         self._shown: Bools = np.zeros(64, dtype=np.bool_)  #: (rows,)
         #: (3, h) row, node's slot and GPUs of all holdings, by row then node.
@@ -111,6 +112,7 @@ class JobRows:
                 self._affinity.pop(row, None)
                 self._restraints.drop(row)
                 changed.append(self._row.pop(name))
+                del self._tenant[name]
                 row = None
             if job is None:
                 continue
@@ -157,6 +159,7 @@ class JobRows:
         self._shown[rows.start : rows.stop] = True
         self._jobs += jobs
         self._row.update(zip([job.id for job in jobs], rows, strict=True))
+        self._tenant.update([(job.id, job.tenant) for job in jobs])
         self._speeds.add(jobs)
         self._live = self._affine = None
         return rows
@@ -274,14 +277,17 @@ class JobRows:
             if waits := [row for row in known if self._table[0, row] == WAITING]:
                 rows = rows[~np.isin(rows, waits)]
             if len(rows) == len(self._row):
-                ids = tuple(self._row)
-                tenants = tuple([job.tenant for job in self._jobs if job is not None])
+                ids, tenants = tuple(self._row), tuple(self._tenant.values())
             else:
                 shown = [job for row in rows.tolist() if (job := self._jobs[row]) is not None]
                 ids = tuple([job.id for job in shown])
                 tenants = tuple([job.tenant for job in shown])
             self._live = rows, ids, tenants
         return self._live
+
+    def named(self) -> Collection[str] | None:
+        """Give the ids of the jobs that are shown, to be looked up, if none is hidden."""
+        return self._row.keys() if len(self.live()[0]) == len(self._row) else None
 
     def hidden(self) -> dict[str, str]:
         """Give the jobs that wait and are not shown, by submission, each with the rule."""

@@ -72,10 +72,12 @@ def known_as(state: ClusterState, lender: str, pool: str, agent: str) -> Lender 
 
 def known_of(state: ClusterState, node: Node) -> Lender | None:
     """Find what is known of the lender that a node is of."""
-    lender = lender_of(state, node)
     if state.pools[node.pool].kind == "edge":
-        return state.lenders.get(lender)
-    return known_as(state, lender, node.pool, node.agent)
+        return state.lenders.get(node.id)
+    own = state.lenders.get(site_id(node.pool, node.agent))
+    if own is not None:  # its name now need not be looked for among all nodes of the pool
+        return own
+    return known_as(state, lender_of(state, node), node.pool, node.agent)
 
 
 def lenders_in(state: ClusterState, pool: str) -> Iterator[Lender]:

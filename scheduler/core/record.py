@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from scheduler.core.facts import FACTS
+from scheduler.core.facts import FACTS, JobExplained
 from scheduler.core.stimuli import INPUTS, Cause, Decision, Stimulus
 from schemas.programs import TAKEN
 from schemas.values import Strict
@@ -60,7 +60,13 @@ def stimulus_from_dict(document: Mapping[str, Any]) -> Stimulus:
 def decision_to_dict(decision: Decision) -> dict[str, Any]:
     """Write a decision; a command's content is in the fact that it was issued."""
     return {
-        "facts": [[type(fact).__name__, fact] for fact in decision.facts],
+        # Most are of the one kind, and orjson writes a dict in half the time.
+        "facts": [
+            ["JobExplained", {"job": fact.job, "reason": fact.reason}]
+            if type(fact) is JobExplained
+            else [type(fact).__name__, fact]
+            for fact in decision.facts
+        ],
         "commands": [[command.id, command.agent] for command in decision.commands],
         "reasons": decision.reasons,
         "wake_s": decision.wake_s,

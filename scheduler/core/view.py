@@ -1,6 +1,6 @@
 """The state as columns: the snapshot that policies see."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -158,6 +158,10 @@ class View:
             lenders=self._lenders(state, nodes.contact()),
             quotas=given,
         )
+
+    def named(self) -> Collection[str] | None:
+        """Give the jobs of the last snapshot until the next, if they are ready to be looked up."""
+        return None if self._rows is None else self._rows[1].named()
 
     def explained(self, plan: columns.Plan) -> columns.Plan:
         """Say why jobs wait that the last snapshot did not show, or showed no size of."""

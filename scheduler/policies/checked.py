@@ -26,13 +26,32 @@ class MalformedPlan(ValueError):
 class Names:
     """What a plan may name: read before a policy is asked, which may write on its snapshot."""
 
-    def __init__(self, seen: Snapshot) -> None:
-        """Read the names of a snapshot."""
+    jobs: Collection[str]
+    gpus: dict[str, int]  #: By node.
+    site: dict[str, str]  #: By node.
+
+    def __init__(
+        self,
+        seen: Snapshot,
+        jobs: Collection[str] | None = None,
+        before: "Names | None" = None,
+    ) -> None:
+        """Read the names of a snapshot.
+
+        Args:
+            seen: The snapshot.
+            jobs: Its jobs, where somebody has them ready to be looked up.
+            before: The names of an earlier one, whose nodes often are the same.
+        """
         nodes, pools = seen.nodes, seen.pools.ids
-        self.jobs = frozenset(seen.jobs.ids)
-        self.gpus: dict[str, int] = dict(zip(nodes.ids, nodes.gpus.tolist(), strict=True))
-        #: By node: its site.
-        self.site = {name: pools[m] for name, m in zip(nodes.ids, nodes.pool.tolist(), strict=True)}
+        self.jobs = frozenset(seen.jobs.ids) if jobs is None else jobs
+        self._nodes = nodes.ids, pools, nodes.gpus.tolist(), nodes.pool.tolist()
+        if before is not None and self._nodes == before._nodes:
+            self.gpus, self.site = before.gpus, before.site
+        else:
+            _, _, gpus, sites = self._nodes
+            self.gpus = dict(zip(nodes.ids, gpus, strict=True))
+            self.site = {name: pools[m] for name, m in zip(nodes.ids, sites, strict=True)}
 
 
 def checked(plan: object, names: Names) -> Plan:

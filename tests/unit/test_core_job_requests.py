@@ -41,6 +41,14 @@ def test_a_held_job_that_waits_is_not_shown_and_not_started() -> None:
     assert cell.job("j0").state == "starting"
 
 
+def test_no_plan_may_name_a_held_job_that_waits() -> None:
+    cell = two_jobs()
+    ask(cell, HoldJob(job="j0"))
+    cell.plan({"j0": target(n1=2)})
+    (failed,) = [fact for fact in cell.last.facts if isinstance(fact, facts.PolicyFailed)]
+    assert failed.error == "MalformedPlan: targets: there is no 'j0'"
+
+
 def test_a_hold_takes_the_claim_of_a_job_that_is_about_to_start() -> None:
     cell = two_jobs()
     cell.run("j0", n0=4)

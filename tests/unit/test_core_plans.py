@@ -77,6 +77,22 @@ MALFORMED: dict[str, Any] = {
 }
 
 
+def test_names_of_an_earlier_snapshot_are_kept_only_while_its_nodes_are_the_same() -> None:
+    pools = [Pool("far", nodes=1), Pool("train", nodes=2, gpus=4)]
+    same = Names(snapshot(pools, [Job("later")]), before=SEEN)
+    assert same.gpus is SEEN.gpus
+    assert same.site is SEEN.site
+    assert same.jobs == {"later"}
+    for others in (
+        [Pool("far", nodes=2), Pool("train", nodes=2, gpus=4)],
+        [Pool("far", nodes=1), Pool("train", nodes=2, gpus=3)],
+        [Pool("near", nodes=3)],
+    ):
+        seen = snapshot(others, [])
+        found, anew = Names(seen, before=SEEN), Names(seen)
+        assert (found.gpus, found.site) == (anew.gpus, anew.site) != (SEEN.gpus, SEEN.site)
+
+
 @pytest.mark.parametrize("wrong", MALFORMED)
 def test_a_malformed_plan_is_told_from_a_good_one(wrong: str) -> None:
     with pytest.raises(MalformedPlan) as caught:
