@@ -188,6 +188,8 @@ def _are_plain(reasons: Sequence[Any]) -> bool:
         for reason in reasons:
             if type(reason) is not Reason:
                 return False
+            if type(reason.lost_to) is not tuple or type(reason.figures) is not tuple:
+                return False
             texts += (reason.subject, reason.verb, reason.rule)
             texts += reason.lost_to
             for figure in reason.figures:
@@ -195,6 +197,8 @@ def _are_plain(reasons: Sequence[Any]) -> bool:
                     return False
                 texts.append(figure.name)
                 numbers += (figure.value, figure.age_s)
+            if type(reason.needs) is not tuple:
+                return False
             for need in reason.needs:
                 if type(need) is not Need:
                     return False
@@ -215,6 +219,9 @@ def _check_reason(reason: Any) -> None:
     if type(reason) is not Reason:
         raise MalformedPlan(f"reasons: {_said(reason)} is no Reason")
     subject = reason.subject
+    for part in (reason.lost_to, reason.figures, reason.needs):
+        if type(part) not in (tuple, list):  # a set has no order, and could not be written
+            raise MalformedPlan(f"reasons: of {_said(subject)}: {_said(part)} is no tuple")
     try:
         texts = [subject, reason.verb, reason.rule, *reason.lost_to]
         for figure in reason.figures:

@@ -70,6 +70,8 @@ MALFORMED: dict[str, Any] = {
     "reasons: of 'j': 3 is no Figure": said(3),
     "reasons: of 'j': True is no number": said(needs=(Need("gpus", 1.0, True),)),
     "reasons: of 'j': sequence item 3": said(lost_to=({"a"},)),
+    "reasons: of 'j': {'k'} is no tuple": said(lost_to={"k"}),
+    "reasons: of 'j': dict_keys(['k']) is no tuple": said(lost_to={"k": 1}.keys()),
     "reasons: of 'j': 'utf-8' codec": said(rule="\ud800"),
     "notes: there is no 'x'": Plan(notes={"x": (1.0,)}),
     "notes['j']: (1, 2, 3, 4, 5) is no tuple of": Plan(notes={"j": (1, 2, 3, 4, 5)}),
