@@ -11,8 +11,9 @@ import numpy as np
 from scheduler import garbage
 from scheduler.core import due, engine
 from scheduler.core.engine import Engine
+from scheduler.core.job_work import declared_rate
 from scheduler.core.settings import Settings
-from scheduler.core.state import ClusterState, declared_rate
+from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Cause, Command, Input, LeaderStarted, Stimulus, TimePassed
 from scheduler.core.transitions import TERMINAL, JobState
 from scheduler.policies.interface import Plan, Snapshot

@@ -9,7 +9,8 @@ from explain.moments import day_clock, duration
 from explain.shares import percent as written
 from explain.wording import Tone
 from explain.work import Work
-from scheduler.core.state import Job, Node, declared_rate, expected_steps
+from scheduler.core.job_work import declared_rate, expected_steps
+from scheduler.core.state import Job, Node
 from scheduler.core.transitions import TERMINAL, JobState
 
 #: What a running job is shown as at most: it is done only when it reports so.

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from scheduler.core.state import LEAST_S
+from scheduler.core.job_work import LEAST_S
 from scheduler.core.stimuli import Curve, CurvesLearned, Length, LengthsLearned
 from scheduler.estimator.lengths import Lengths
 from schemas.commands import ScaleGang, StartGang, StopGang

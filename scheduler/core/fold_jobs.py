@@ -1,6 +1,7 @@
 """Folds of facts about jobs, and the ledger of who holds which GPU."""
 
 from scheduler.core import facts
+from scheduler.core.job_work import declared_rate
 from scheduler.core.registry import (
     check_allocation,
     check_gone,
@@ -13,7 +14,7 @@ from scheduler.core.registry import (
     node_of,
     settled,
 )
-from scheduler.core.state import ClusterState, Job, Node, bytes_of, declared_rate
+from scheduler.core.state import ClusterState, Job, Node
 from scheduler.core.transitions import JOB, TERMINAL, InvalidTransition, JobState, step
 
 # --- jobs --------------------------------------------------------------------------------------
@@ -23,7 +24,7 @@ from scheduler.core.transitions import JOB, TERMINAL, InvalidTransition, JobStat
 def _job_accepted(state: ClusterState, fact: facts.JobAccepted) -> None:
     if fact.job in state.jobs:
         raise InvalidTransition(fact.job, state.jobs[fact.job].state, "JobAccepted")
-    state.jobs[fact.job] = Job(
+    job = Job(
         id=fact.job,
         number=state.totals.jobs_submitted,
         # Above all epochs of a forgotten job of this name, which agents still fence by: an
@@ -33,7 +34,7 @@ def _job_accepted(state: ClusterState, fact: facts.JobAccepted) -> None:
         waiting_since_s=state.now_s,
         **fact.spec,
     )
-    state.note_bytes(fact.spec["tenant"], bytes_of(fact.spec.get("program")))
+    state.keep(job)
     state.totals.jobs_submitted += 1
     state.totals.deadlines_total += fact.spec["deadline_s"] is not None
     state.dirty = True
@@ -340,9 +341,7 @@ def _job_forgotten(state: ClusterState, fact: facts.JobForgotten) -> None:
     job = job_of(state, fact)
     if job.state not in TERMINAL:
         raise InvalidTransition(job.id, job.state, "JobForgotten")
-    state.note_unsure(job, None)
-    state.note_bytes(job.tenant, -bytes_of(job.program))
-    del state.jobs[fact.job]
+    state.forget(job)
     state.standing.priorities.pop(fact.job, None)
 
 

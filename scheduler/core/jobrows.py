@@ -9,9 +9,10 @@ from itertools import chain
 import numpy as np
 
 from scheduler.core.job_speeds import JobSpeeds
+from scheduler.core.job_work import expected_steps
 from scheduler.core.noderows import Sites
 from scheduler.core.restraints import Restraints
-from scheduler.core.state import ClusterState, Job, expected_steps, policy_name
+from scheduler.core.state import ClusterState, Job, policy_name
 from scheduler.core.transitions import LEAVING, TERMINAL, JobState
 from scheduler.policies.interface import (
     MOVING,

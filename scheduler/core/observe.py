@@ -18,8 +18,9 @@ from scheduler.core.leave import (
     release,
     stop,
 )
-from scheduler.core.state import ClusterState, Job, Node, OpenCommand, bytes_of
+from scheduler.core.state import ClusterState, Job, Node, OpenCommand
 from scheduler.core.stimuli import Cause, CurvesLearned, LengthsLearned, SubmittedAhead
+from scheduler.core.tenant_bytes import bytes_of
 from scheduler.core.transitions import (
     HOLDING,
     JOB,

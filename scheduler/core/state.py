@@ -4,12 +4,13 @@ Do not change it anywhere but in `evolve`. Everything in it is a string, number,
 list or dict (or a dataclass of those), in an order that facts determine.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Any
 
 from scheduler.core.facts import Allocation
 from scheduler.core.standing import Standing
+from scheduler.core.tenant_bytes import add, bytes_of
 from scheduler.core.transitions import CommandState, JobState, LoanState, NodeState
 
 #: Owners' demand is remembered as the peak of each slot this long, unless a leader's settings
@@ -17,8 +18,6 @@ from scheduler.core.transitions import CommandState, JobState, LoanState, NodeSt
 SLOT_S = 300.0
 #: ...for this many slots: two days, so that the same time yesterday is always there.
 SLOTS = 576
-#: What a job takes in the state without its command and environment.
-JOB_BYTES = 4096
 
 
 @dataclass(slots=True)
@@ -104,45 +103,6 @@ class Job:
     def size(self) -> int:
         """GPUs it was told to run on."""
         return sum(map(len, self.allocation.values()))
-
-
-#: A job of unknown length is taken to need so long at least, at the smallest size it declared.
-LEAST_S = 600.0
-
-
-def least_steps(job: Job) -> float:
-    """Steps that a job of unknown length is taken to need, at least."""
-    return max(1.0, LEAST_S * job.rates[0][1] / job.samples_per_step)
-
-
-def expected_steps(job: Job) -> float:
-    """Steps in all as far as is known; a guess where no total was declared.
-
-    Without one it is what was learned; before that, and for a job that went further, twice the
-    steps that it took.
-    """
-    if job.total_steps is not None:
-        return float(job.total_steps)
-    if job.length is not None:
-        expected = float(job.length_step + job.length["left"])
-        if expected > job.step:
-            return expected
-    return max(2.0 * job.step, least_steps(job))
-
-
-def declared_rate(job: Job, size: int) -> float:
-    """Samples per second declared for a size, between declared sizes by straight lines."""
-    below = None
-    for gpus, rate in job.rates:
-        if gpus == size:
-            return rate
-        if gpus > size:
-            if below is None:
-                return 0.0
-            share = (size - below[0]) / (gpus - below[0])
-            return below[1] + share * (rate - below[1])
-        below = (gpus, rate)
-    return 0.0
 
 
 @dataclass(slots=True)
@@ -257,14 +217,6 @@ class Leader:
     settings: dict[str, float] = field(default_factory=dict)
 
 
-def bytes_of(program: Mapping[str, Any] | None) -> int:
-    """Say how many bytes a job takes in the state, more or less."""
-    if program is None:
-        return JOB_BYTES
-    env = program.get("env", {})
-    return JOB_BYTES + sum(map(len, (*program["argv"], *env, *env.values())))
-
-
 def _about(command: OpenCommand) -> tuple[str, str]:
     return command.kind, command.agent if command.kind == "Rebirth" else command.subject
 
@@ -323,18 +275,23 @@ class ClusterState:
             if name in self.nodes:  # a copy without its tables has none
                 self.note_loan(self.nodes[name])
         for job in self.jobs.values():
-            self.note_bytes(job.tenant, bytes_of(job.program))
+            add(self._taken, job.tenant, bytes_of(job.program))
             if job.unsure_gpus:
                 self.note_unsure(job, job.unsure_gpus)
 
-    def note_bytes(self, tenant: str, more: int) -> None:
-        """Note that a tenant's jobs take so many bytes more, or less."""
-        self._taken[tenant] = self._taken.get(tenant, 0) + more
-        if not self._taken[tenant]:
-            del self._taken[tenant]
+    def keep(self, job: Job) -> None:
+        """Keep a job until it is forgotten."""
+        self.jobs[job.id] = job
+        add(self._taken, job.tenant, bytes_of(job.program))
+
+    def forget(self, job: Job) -> None:
+        """Let go of a job."""
+        self.note_unsure(job, None)
+        add(self._taken, job.tenant, -bytes_of(job.program))
+        del self.jobs[job.id]
 
     def bytes_taken(self, tenant: str) -> int:
-        """Say how many bytes a tenant's jobs take, until they are forgotten."""
+        """Say how many bytes a tenant's jobs take."""
         return self._taken.get(tenant, 0)
 
     def note_unsure(self, job: Job, gpus: dict[str, list[int]] | None) -> None:

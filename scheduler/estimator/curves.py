@@ -13,7 +13,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from scheduler.core.state import Job, declared_rate
+from scheduler.core.job_work import declared_rate
+from scheduler.core.state import Job
 from scheduler.core.stimuli import Curve
 from scheduler.estimator.goodput import Noise
 from scheduler.estimator.kin import Kin, Own, Row, level

@@ -4,7 +4,8 @@ What it holds is bounded by the jobs of the state. A job that never says a step 
 the time for which it ran since it began, times its declared speed.
 """
 
-from scheduler.core.state import ClusterState, Job, declared_rate, least_steps
+from scheduler.core.job_work import declared_rate, least_steps
+from scheduler.core.state import ClusterState, Job
 from scheduler.core.stimuli import Length
 from scheduler.core.transitions import HOLDING, TERMINAL, JobState
 from scheduler.estimator.all_kin import AllKin

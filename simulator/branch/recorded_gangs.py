@@ -10,7 +10,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from scheduler.core.state import ClusterState, Job, declared_rate, expected_steps
+from scheduler.core.job_work import declared_rate, expected_steps
+from scheduler.core.state import ClusterState, Job
 from scheduler.core.stimuli import Cause, Curve, Input
 from scheduler.core.transitions import LEAVING, JobState
 from scheduler.relevance import PROGRESS_S

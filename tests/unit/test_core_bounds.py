@@ -10,8 +10,8 @@ from scheduler.core.canonical import state_to_json
 from scheduler.core.facts import RequestRefused, SubmissionRefused
 from scheduler.core.restore import state_from_dict
 from scheduler.core.settings import Settings, settings_from
-from scheduler.core.state import JOB_BYTES
 from scheduler.core.stimuli import LeaderStarted
+from scheduler.core.tenant_bytes import JOB_BYTES
 from scheduler.policies.interface import Figure, Plan, Reason
 from schemas.events import JobCancelled, JobSubmitted
 from schemas.programs import Program

@@ -5,7 +5,8 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from scheduler.core.state import ClusterState, Job, Node, Pool, least_steps
+from scheduler.core.job_work import least_steps
+from scheduler.core.state import ClusterState, Job, Node, Pool
 from scheduler.core.stimuli import Length
 from scheduler.core.transitions import JobState
 from scheduler.estimator import estimator
