@@ -110,6 +110,17 @@ def sized(subject: str, verb: str, rule: str, before: int, after: int, *lost_to:
     return Reason(subject, verb, rule, figures, lost_to)
 
 
+def running(name: str) -> Teller:
+    """Tell of one job, which runs."""
+    told = Teller()
+    told.feed(node("n0", "training", "training"))
+    told.feed(job(name))
+    starts = Target("training", (("n0", 1),))
+    told.decides(sized(name, "starts", "market.price", 0, 1), targets={name: starts})
+    told.up(name)
+    return told
+
+
 def tell() -> Teller:
     """Six jobs: grown, waiting, preempted by a reclaim, migrated, completed, cancelled."""
     t = Teller()

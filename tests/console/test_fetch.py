@@ -6,22 +6,16 @@ from pathlib import Path
 import pytest
 
 from runtime.checkpoints.store import CheckpointStore
-from scheduler.policies.interface import Target
 from schemas.events import CheckpointCommitted
 from tests.console.conftest import Run
-from tests.console.stories import Teller, job, node, sized
+from tests.console.stories import job, running
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     """A log with a job that has stored two checkpoints, and one that has not begun."""
-    told = Teller()
-    told.feed(node("n0", "training", "training"))
-    told.feed(job("fit"))
+    told = running("fit")
     told.feed(job("new"))
-    starts = Target("training", (("n0", 1),))
-    told.decides(sized("fit", "starts", "market.price", 0, 1), targets={"fit": starts})
-    told.up("fit")
     store = CheckpointStore(f"file://{tmp_path}/store", part_bytes=1000)
     epoch = told.state.jobs["fit"].epoch
     for step in (10, 20):

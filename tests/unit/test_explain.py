@@ -31,7 +31,7 @@ from schemas.journal import CellState, JournalEntry, decode_entry
 from schemas.requests import CancelJob, PauseCell, ResumeCell
 from schemas.topics import CELLS, JOURNAL
 from tests.builders import request_of
-from tests.console.stories import START_S, Teller, job, node, sized, tell
+from tests.console.stories import START_S, Teller, job, node, running, sized, tell
 from tests.memory_bus import MemoryBus
 
 JOBS = ("grown", "victim", "mover", "done", "waiter", "dropped")
@@ -153,12 +153,7 @@ def failing() -> list[JournalEntry]:
 
 def finished(*, epoch: int = 0, **over: Any) -> Teller:
     """Tell of one job that is done, and whose outputs were kept before it was."""
-    told = Teller()
-    told.feed(node("n0", "training", "training"))
-    told.feed(job("done"))
-    starts = Target("training", (("n0", 1),))
-    told.decides(sized("done", "starts", "market.price", 0, 1), targets={"done": starts})
-    told.up("done")
+    told = running("done")
     at = told.state.jobs["done"].epoch + epoch
     fields = {"job": "done", "uri": "file:///o/done/outputs/1", "files": 2, "size_mib": 3}
     told.feed(OutputsKept.model_validate({**fields, "epoch": at, **over}))
@@ -183,12 +178,7 @@ def test_where_outputs_are_is_told_of_a_job_that_is_done() -> None:
 
 def stored(*commits: tuple[int, str]) -> Answer:
     """Tell of a job that runs, and whose checkpoints are stored in this order."""
-    told = Teller()
-    told.feed(node("n0", "training", "training"))
-    told.feed(job("done"))
-    starts = Target("training", (("n0", 1),))
-    told.decides(sized("done", "starts", "market.price", 0, 1), targets={"done": starts})
-    told.up("done")
+    told = running("done")
     for step, uri in commits:
         fields = {"job": "done", "epoch": told.state.jobs["done"].epoch, "step": step, "uri": uri}
         told.feed(CheckpointCommitted.model_validate({**fields, "size_mib": 3, "cost_s": 1.0}))
